@@ -1,0 +1,94 @@
+# Two commands: `make book` builds the pages, `make test` checks everything.
+PYTHON ?= python3
+PORT ?= 8000
+BIN := .venv/bin
+RUN := $(BIN)/python
+HTML := _build/html
+# One spelling of the strict build: -W -n make every warning an error, --all rebuilds, since
+# a second build of the same folder would not repeat its warnings.
+BUILD := $(BIN)/jupyter-book build --all -W -n --keep-going .
+NBVAL := $(RUN) -m pytest --nbval --nbval-cell-timeout=300 -n 2 --dist loadfile -q
+export PYTHONPATH := $(CURDIR)
+export PYDEVD_DISABLE_FILE_VALIDATION := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help book serve notebooks test lint check nbval unit pages browser clean \
+  set-up set-up-test python vendor lock address
+
+help:
+	@echo "make book       build the pages: open $(HTML)/index.html"
+	@echo "make test       check everything: notebooks re-executed, package, pages, browser"
+	@echo "make serve      show the built pages on http://127.0.0.1:$(PORT)"
+	@echo "make notebooks  re-execute the pages you changed (all of them: ALL=1)"
+	@echo "make clean      remove what was built; .venv stays"
+	@echo "make help       this list"
+	@echo
+	@echo "For maintainers: make lock, make vendor, make address URL=https://host/owner/name"
+
+python:
+	@command -v $(PYTHON) >/dev/null || { echo "error: there is no $(PYTHON) here;" \
+	  "install Python 3.11 or newer, or name one: make book PYTHON=python3.12"; exit 1; }
+
+set-up: python
+	@$(PYTHON) book/setup.py book
+
+set-up-test: python
+	@$(PYTHON) book/setup.py test
+
+# Status 3: a page was edited, so the build must run it, and that needs the whole set-up.
+book: set-up
+	@$(RUN) -m book.pipeline cache || { \
+	  [ $$? -eq 3 ] && $(PYTHON) book/setup.py test; }
+	@$(MAKE) --no-print-directory pages
+	@echo "The book is built: open $(HTML)/index.html"
+
+pages:
+	@rm -rf $(HTML)
+	@$(BUILD)
+
+serve:
+	@[ -f $(HTML)/index.html ] || $(MAKE) --no-print-directory book
+	@echo "Reading on http://127.0.0.1:$(PORT) (Ctrl-C ends)"
+	@$(RUN) -m http.server --bind 127.0.0.1 --directory $(HTML) $(PORT)
+
+notebooks: set-up-test
+	@$(RUN) -m book.pipeline notebooks $(if $(ALL),--all)
+
+test: set-up-test
+	@for part in lint check nbval unit test-pages browser; do \
+	  echo; echo "== $$part"; $(MAKE) --no-print-directory $$part || exit 1; done
+
+lint:
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+check:
+	@$(RUN) -m book.pipeline check
+
+nbval:
+	@$(NBVAL) chapters exercises solutions || { echo "A notebook's outputs differ from" \
+	  "what the code gives now: if the change is meant, run make notebooks ALL=1"; exit 1; }
+
+unit:
+	@$(RUN) -m pytest -q -n 2 --dist loadfile --ignore=tests/browser tests
+
+.PHONY: test-pages
+test-pages:
+	@$(RUN) -m book.pipeline cache
+	@$(MAKE) --no-print-directory pages
+
+browser:
+	@$(RUN) -m pytest -q tests/browser
+
+clean:
+	rm -rf _build .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+vendor: set-up
+	@$(RUN) book/vendor/refresh.py
+
+lock:
+	@sh book/lock.sh $(PYTHON)
+
+address: set-up
+	@$(RUN) -m book.pipeline address $(URL)

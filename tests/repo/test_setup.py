@@ -1,0 +1,92 @@
+"""The set-up says in one sentence what is wrong, and skips what it has done."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def setup(root, tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("book_setup", root / "book/setup.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "VENV", str(tmp_path / "venv"))
+    monkeypatch.setattr(module, "PIP_LOG", str(tmp_path / "pip.log"))
+    return module
+
+
+def test_an_old_python_is_named_with_the_remedy(setup, monkeypatch):
+    monkeypatch.setattr(setup, "OLDEST", (9, 0))
+    with pytest.raises(setup.SetupError, match=r"needs Python 9\.0 or newer.*PYTHON="):
+        setup.prepare("book")
+
+
+def test_a_missing_python_is_one_sentence(root):
+    run = subprocess.run(
+        ["make", "book", "PYTHON=no-such-python"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode != 0
+    assert "error: there is no no-such-python here" in run.stdout
+    assert "Traceback" not in run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["NewConnectionError: Failed to establish a new connection"], "network"),
+        (["ERROR: No matching distribution (from versions: none)"], "network"),
+        (["ERROR: THESE PACKAGES DO NOT MATCH THE HASHES"], "failed: ERROR: THESE"),
+        (["something odd"], "failed: something odd"),
+    ],
+)
+def test_a_failed_install_is_one_sentence_with_the_log(setup, lines, message):
+    text = setup.why_failed("the page builder", lines)
+    assert message in text
+    assert "pip.log" in text
+    assert "\n" not in text
+
+
+def test_no_network_ends_in_a_sentence_and_no_stamp(setup, monkeypatch, tmp_path):
+    # A proxy on a closed port of this machine is as good as no network.
+    for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_CONFIG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setattr(setup, "venv_python", lambda: sys.executable)
+    with pytest.raises(setup.SetupError, match="could not reach its package index"):
+        setup.install("a package", ["no-such-package-of-ours==1.0"])
+    assert (tmp_path / "pip.log").exists()
+
+
+def test_a_finished_step_is_skipped_until_its_files_change(
+    setup, monkeypatch, tmp_path
+):
+    (tmp_path / "venv").mkdir()
+    calls = []
+    monkeypatch.setattr(setup, "make_venv", lambda: None)
+    monkeypatch.setattr(setup, "install", lambda what, args: calls.append(what))
+    setup.prepare("book")
+    setup.prepare("book")
+    assert calls == ["the page builder"]
+    monkeypatch.setattr(setup, "read", lambda *names: b"changed")
+    monkeypatch.setattr(setup, "torch_pin", lambda: [])
+    setup.prepare("book")
+    assert len(calls) == 2
+
+
+def test_reading_installs_no_torch_and_testing_installs_the_pin_alone(setup, root):
+    assert all("torch" not in str(args) for *_, args in setup.steps("book"))
+    locked = (root / "book/requirements.txt").read_text(encoding="utf-8")
+    assert "\ntorch==" not in locked
+    assert "--hash=sha256:" in locked
+    (pin,) = setup.torch_pin()
+    torch_step = next(s for s in setup.steps("test") if s[0] == "torch")
+    assert torch_step[3] == [pin, "-c", "requirements.txt"]
