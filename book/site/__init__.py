@@ -1,0 +1,30 @@
+"""The book's own Sphinx extension: what the theme leaves open.
+
+- `address`: the repository's address, from one place (buttons follow it);
+- `options`: theme options that depend on it, and the notebook that a page offers;
+- `exports`: the API page, from what each package exports;
+- `head`: a light page — deferred scripts, a description, nothing that is not used;
+- `check`: after the build, an image without alt text or a file from another host is a
+  warning, and the build treats warnings as errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sphinx.application import Sphinx
+
+from book.site import check, exports, head, options
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Connect the parts to Sphinx's events."""
+    # Jupyter Book sets this for sphinx_comments, which is not loaded.
+    app.add_config_value("comments_config", {}, "html")
+    exports.setup(app)
+    app.connect("config-inited", options.follow_address)
+    # After the extensions that add scripts to a page (their priority is 500).
+    app.connect("html-page-context", head.lighten, priority=900)
+    app.connect("build-finished", options.offer_committed_notebooks)
+    app.connect("build-finished", check.check_pages)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,179 @@
+"""A browser, the built pages, and a visit that records what goes wrong."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from book.site import chromium
+
+ROOT = Path(__file__).resolve().parents[2]
+HTML = ROOT / "_build" / "html"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+MODES = ("light", "dark")
+
+
+def built_pages() -> list[str]:
+    """Names of the built pages, such as `chapters/02_newton_schulz.html`."""
+    found = sorted(HTML.rglob("*.html"))
+    names = [path.relative_to(HTML).as_posix() for path in found]
+    # index.html only sends the reader on to book/index.html.
+    return [n for n in names if not n.startswith("_") and n != "index.html"]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give `page_name` every built page, `widget_page` those with widgets."""
+    names = built_pages()
+    if "page_name" in metafunc.fixturenames:
+        metafunc.parametrize("page_name", names or ["(not built)"])
+    if "widget_page" in metafunc.fixturenames:
+        having = [n for n in names if WIDGET in (HTML / n).read_text("utf-8")]
+        metafunc.parametrize("widget_page", having or ["(none)"])
+
+
+def required() -> bool:
+    """Whether a missing browser is a failure: in CI, or where one says so."""
+    asked = os.environ.get("STACKLM_REQUIRE_BROWSER") == "1"
+    return asked or os.environ.get("CI") == "true"
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Without a browser keep one of the tests that need it, to say so once."""
+    if chromium.find() or required():
+        return
+    browsing = [item for item in items if item.get_closest_marker("browser")]
+    for item in browsing[:1]:
+        item.add_marker(pytest.mark.skip(reason=chromium.MISSING))
+    config.hook.pytest_deselected(items=browsing[1:])
+    items[:] = [item for item in items if item not in browsing[1:]]
+
+
+@pytest.fixture(scope="session")
+def html() -> Path:
+    """The folder of the built pages."""
+    if not (HTML / "index.html").exists():
+        pytest.fail(f"{HTML} is not built; run `make book` first")
+    return HTML
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files without a line of log for each."""
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="session")
+def http_base(html: Path) -> Iterator[str]:
+    """Address of the built pages on the loopback interface."""
+    handler = partial(Quiet, directory=str(html))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(params=["http", "file"])
+def base(request: pytest.FixtureRequest, html: Path) -> str:
+    """Address of the built pages, served and as files."""
+    if request.param == "file":
+        return html.as_uri() + "/"
+    return request.getfixturevalue("http_base")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests."""
+    path = chromium.find()
+    if path is None:  # and required, or the tests would not have been collected
+        pytest.fail(chromium.MISSING)
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path, args=chromium.FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="session")
+def contexts(browser: Browser) -> Iterator[dict[str, BrowserContext]]:
+    """One browser context for each theme, as a returning reader has it."""
+    made = {}
+    for mode in MODES:
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        store = f"localStorage.mode = localStorage.theme = '{mode}'"
+        context.add_init_script(f"try {{ {store} }} catch (error) {{}}")
+        made[mode] = context
+    yield made
+    for context in made.values():
+        context.close()
+
+
+@dataclass
+class Visit:
+    """An open page and what went wrong on it."""
+
+    page: Page
+    base: str
+    problems: list[str] = field(default_factory=list)
+
+    def watch(self) -> None:
+        """Record errors, failed requests and requests to any other host."""
+        note = self.problems.append
+        page = self.page
+        page.on("pageerror", lambda error: note(f"page error: {error}"))
+        page.on("requestfailed", lambda r: note(f"request failed: {r.url[:200]}"))
+        page.on("console", self.on_console)
+        page.on("request", self.on_request)
+        page.on("response", self.on_response)
+
+    def on_console(self, message) -> None:
+        if message.type == "error":
+            self.problems.append(f"console error: {message.text[:300]}")
+
+    def on_request(self, request) -> None:
+        if not request.url.startswith((self.base, "data:", "blob:")):
+            self.problems.append(f"request to another place: {request.url[:200]}")
+
+    def on_response(self, response) -> None:
+        if response.status >= 400:
+            self.problems.append(f"status {response.status}: {response.url[:200]}")
+
+    def open(self, name: str) -> "Visit":
+        """Open a page and wait until it stands."""
+        self.page.goto(self.base + name, wait_until="load")
+        return self.settle()
+
+    def settle(self) -> "Visit":
+        """Wait until mathematics and widgets are drawn."""
+        self.page.evaluate("window.MathJax?.startup?.promise")
+        views = self.page.locator(f'script[type="{WIDGET}"]')
+        for index in range(views.count()):
+            # A script has no place on the page, so scroll to what contains it.
+            views.nth(index).evaluate("view => view.parentElement.scrollIntoView()")
+            self.page.wait_for_selector(f".widget-subarea >> nth={index}")
+        return self
+
+
+@pytest.fixture
+def visit(contexts: dict[str, BrowserContext]) -> Iterator[Callable[..., Visit]]:
+    """`visit(base, name, mode)` opens a page and watches it."""
+    opened = []
+
+    def start(base: str, name: str, mode: str = "light") -> Visit:
+        made = Visit(contexts[mode].new_page(), base)
+        opened.append(made)
+        made.watch()
+        return made.open(name)
+
+    yield start
+    for made in opened:
+        made.page.close()
