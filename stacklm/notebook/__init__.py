@@ -1,0 +1,21 @@
+"""What only notebooks use: source on the page, numbers for the prose, figures, checks.
+
+Nothing outside this package imports matplotlib, ipywidgets or IPython.
+"""
+
+from stacklm.notebook import figures
+from stacklm.notebook.checks import check
+from stacklm.notebook.device import pick_device
+from stacklm.notebook.display import glue, show
+from stacklm.notebook.explorer import Dial, Explorer, explore
+
+__all__ = [
+    "Dial",
+    "Explorer",
+    "check",
+    "explore",
+    "figures",
+    "glue",
+    "pick_device",
+    "show",
+]

@@ -1,0 +1,12 @@
+"""The ink of the book's figures; their data comes from the chapters.
+
+Every function takes numbers (lists, arrays or tensors), returns nothing and displays an
+image. With ``ax=`` it draws there instead and displays nothing, which is how an
+explorer's ``draw`` uses it. Alt text and caption are the author's, in the cell's
+metadata.
+"""
+
+from stacklm.notebook.figures.plots import bars, lines
+from stacklm.notebook.figures.spectra import iterates, spectra, trace
+
+__all__ = ["bars", "iterates", "lines", "spectra", "trace"]
