@@ -1,0 +1,51 @@
+"""The optimizers: Newton–Schulz, Muon, and which parameter goes where.
+
+newton_schulz.py   the iteration: one matrix, a stack, a list of any shapes
+muon.py            the optimizer built on it
+kinds.py           rules: what kind of parameter is this?
+routing.py         the audit of a model by these rules, and its table
+build.py           both optimizers for a model in one call
+convert.py         go on with a run of torch.optim.Muon, and back
+checks.py, state.py   what is refused, and how a checkpoint is loaded
+"""
+
+from stacklm.optim.build import build_optimizers
+from stacklm.optim.convert import (
+    convert_muon_lr,
+    from_torch_muon_state,
+    groups_by_columns,
+    to_torch_muon_state,
+)
+from stacklm.optim.muon import Muon, muon_scale
+from stacklm.optim.newton_schulz import (
+    COEFFICIENTS,
+    newton_schulz_flops,
+    newton_schulz_step,
+    orthogonalize_bucketed,
+    quintic,
+    unit_norm,
+    zeropower_batched,
+    zeropower_via_newtonschulz5,
+)
+from stacklm.optim.routing import Route, audit, format_routes
+
+__all__ = [
+    "COEFFICIENTS",
+    "Muon",
+    "Route",
+    "audit",
+    "build_optimizers",
+    "convert_muon_lr",
+    "format_routes",
+    "from_torch_muon_state",
+    "groups_by_columns",
+    "muon_scale",
+    "newton_schulz_flops",
+    "newton_schulz_step",
+    "orthogonalize_bucketed",
+    "quintic",
+    "to_torch_muon_state",
+    "unit_norm",
+    "zeropower_batched",
+    "zeropower_via_newtonschulz5",
+]

@@ -1,0 +1,255 @@
+"""Which optimizer for which parameter: an audit of any model, and its table.
+
+Muon takes the hidden matrices. Embeddings, output heads, gains, biases and whatever
+is no matrix go to AdamW. What cannot be told is an error that lists every such
+parameter and how to say what is wanted. Shapes are those of ``torch.nn``: a Linear
+weight is (out, in). Source: Jordan 2024, the section on what Muon is for; the rules
+themselves are in ``kinds.py``. Taught in chapter 01.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from stacklm.optim.checks import check_muon_parameter
+from stacklm.optim.kinds import Sighting, Verdict, classify
+
+# Parts that DDP, torch.compile, FSDP and checkpointing put into names.
+WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+TITLES = {"muon": "Muon", "adamw": "AdamW", "frozen": "frozen"}
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where one parameter goes, and why.
+
+    Attributes:
+        name: Its name in the model, the first one if it is tied.
+        shape: Its shape.
+        numel: Its number of elements.
+        optimizer: "muon", "adamw", or "frozen" for one that takes no gradient.
+        reason: Why, in a few words.
+        decay: Whether AdamW applies weight decay; not to gains, biases and vectors.
+        stacked: Whether Muon takes it as a stack of matrices (E, m, n).
+        aliases: Its other names.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    numel: int
+    optimizer: str
+    reason: str
+    decay: bool = True
+    stacked: bool = False
+    aliases: tuple[str, ...] = ()
+
+
+def audit(
+    model: nn.Module,
+    route: Mapping[str, str] | None = None,
+) -> list[Route]:
+    """Decide for every parameter of any model: Muon or AdamW, and why.
+
+    Only shapes, names and module types are read, so a model on the meta
+    device will do.
+
+    Args:
+        model: Any module.
+        route: {name or glob: "muon" or "adamw"}, stronger than the rules.
+            "muon" for a 3-D parameter declares a stack (E, m, n).
+
+    Returns:
+        One Route for each parameter, in the model's order; tied
+        parameters once, under their first name.
+
+    Raises:
+        TypeError: ``model`` is no module, or ``route`` no mapping.
+        ValueError: Some parameter is ambiguous (all are listed), or a
+            route matches nothing, contradicts another, or asks for what
+            Muon cannot take.
+
+    References:
+        Jordan 2024, https://kellerjordan.github.io/posts/muon/
+    """
+    tensors = _tensors(model)  # [(all names, parameter)]
+    wanted = _resolve({} if route is None else route, tensors)
+    sight = _Surroundings(model)
+    routes, unclear = [], []
+    for names, p in tensors:
+        verdict = _strongest([classify(sight(name, p)) for name in names])
+        if not p.requires_grad:
+            verdict = Verdict("frozen", "frozen: requires_grad is False")
+        elif names[0] in wanted and verdict.optimizer != "refused":
+            verdict = _as_routed(names[0], p, verdict, wanted[names[0]])
+        elif p.is_complex():
+            verdict = Verdict("unclear", "complex; Muon takes real matrices")
+        if verdict.optimizer in ("unclear", "refused"):
+            unclear.append((names[0], p, verdict.reason))
+        routes.append(_as_route(names, p, verdict))
+    if unclear:
+        raise ValueError(_complaint(unclear))
+    return routes
+
+
+def format_routes(routes: list[Route]) -> str:
+    """The routes as a table, one line for all layers' copies of a parameter.
+
+    Args:
+        routes: From ``audit``.
+
+    Returns:
+        Text: optimizer, name with * for the layer, count, shape and reason; then the
+        number of tensors and of parameters on each optimizer.
+    """
+    counts: Counter[tuple] = Counter()
+    for r in routes:
+        reason = r.reason
+        if r.aliases:
+            reason += f"; tied with {', '.join(r.aliases)}"
+        shape = " x ".join(map(str, r.shape)) or "scalar"
+        counts[r.optimizer, _pattern(r.name), shape, reason] += 1
+    order = sorted(counts, key=lambda row: list(TITLES).index(row[0]))
+    rows = [("optimizer", "parameter", "count", "shape", "reason")]
+    rows += [(TITLES[o], n, str(counts[o, n, s, r]), s, r) for o, n, s, r in order]
+    wide = [max(len(row[i]) for row in rows) for i in range(4)]
+    lines = [
+        f"{o:<{wide[0]}}  {n:<{wide[1]}}  {c:>{wide[2]}}  {s:<{wide[3]}}  {r}"
+        for o, n, c, s, r in rows
+    ]
+    for key, title in TITLES.items():
+        sizes = [r.numel for r in routes if r.optimizer == key]
+        if sizes:
+            lines.append(f"{title}: {len(sizes)} tensors, {sum(sizes):,} parameters")
+    return "\n".join(lines)
+
+
+class _Surroundings:
+    """What the rules need to know of the whole model, gathered once."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.modules = dict(model.named_modules(remove_duplicate=False))
+        self.tables = {
+            module.num_embeddings: _core(name) or "the embedding"
+            for name, module in self.modules.items()
+            if isinstance(module, nn.Embedding | nn.EmbeddingBag)
+        }
+        self.kin = Counter(
+            (_pattern(name), p.shape)
+            for name, p in model.named_parameters(remove_duplicate=False)
+        )
+
+    def __call__(self, name: str, p: Tensor) -> Sighting:
+        owner_name = name.rpartition(".")[0]
+        parent_name = owner_name.rpartition(".")[0]
+        return Sighting(
+            parts=tuple(_core(name).split(".")),
+            p=p,
+            owner=self.modules[owner_name],
+            parent=self.modules[parent_name] if owner_name else None,
+            repeated=self.kin[_pattern(name), p.shape] > 1,
+            tables=self.tables,
+        )
+
+
+def _core(name: str) -> str:
+    """The name without what wrappers add: "module.fc.weight" to "fc.weight"."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def _pattern(name: str) -> str:
+    """The name with numbers out: "blocks.3.wq.weight" to "blocks.*.wq.weight"."""
+    return ".".join("*" if part.isdigit() else part for part in name.split("."))
+
+
+def _tensors(model: nn.Module) -> list[tuple[list[str], Tensor]]:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"audit takes a torch.nn.Module, got {type(model).__name__}")
+    found: dict[int, tuple[list[str], Tensor]] = {}
+    for name, p in model.named_parameters(remove_duplicate=False):
+        if is_lazy(p):
+            raise ValueError(
+                f"{name} is not initialized, so it has no shape to go by; run one "
+                "forward pass before the audit"
+            )
+        found.setdefault(id(p), ([], p))[0].append(name)
+    return list(found.values())
+
+
+def _resolve(route, tensors) -> dict[str, tuple[str, str]]:
+    """{first name of a parameter: the (key, value) of ``route`` that rules it}."""
+    if not isinstance(route, Mapping):
+        raise TypeError(f"route must be a dict of name: optimizer, got {route!r}")
+    for key, value in route.items():
+        if value not in ("muon", "adamw"):
+            raise ValueError(
+                f'route[{key!r}] must be "muon" or "adamw", got {value!r}; to leave a '
+                "parameter out, freeze it with requires_grad_(False)"
+            )
+    wanted, unused = {}, set(route)
+    for names, _ in tensors:
+        keys = [key for key in route if any(fnmatchcase(n, key) for n in names)]
+        unused -= set(keys)
+        exact = [key for key in keys if key in names]
+        keys = exact or keys  # a name is stronger than a glob
+        if len({route[key] for key in keys}) > 1:
+            raise ValueError(
+                f"route keys {' and '.join(map(repr, keys))} disagree on {names[0]}; "
+                "add its exact name to the route"
+            )
+        if keys:
+            wanted[names[0]] = (keys[0], route[keys[0]])
+    if unused:
+        raise ValueError(
+            f"route keys {sorted(unused)} match no parameter; "
+            "compare them with model.named_parameters()"
+        )
+    return wanted
+
+
+def _strongest(verdicts: list[Verdict]) -> Verdict:
+    """Of the roles of a tied parameter: one reason for AdamW is enough."""
+    order = ("refused", "adamw", "unclear", "muon")
+    return min(verdicts, key=lambda verdict: order.index(verdict.optimizer))
+
+
+def _as_routed(name: str, p: Tensor, ruled: Verdict, wanted: tuple) -> Verdict:
+    key, optimizer = wanted
+    if optimizer == "muon":
+        check_muon_parameter(name, p, stacked=p.ndim == 3)
+        if ruled.reason.startswith("kernel of"):
+            raise ValueError(
+                f"route[{key!r}] sends {name} of shape {tuple(p.shape)} to Muon, but "
+                'the kernel of a convolution is no stack of matrices; use "adamw"'
+            )
+    return Verdict(optimizer, f'as route["{key}"] says', ruled.decay)
+
+
+def _as_route(names: list[str], p: Tensor, verdict: Verdict) -> Route:
+    return Route(
+        name=names[0],
+        shape=tuple(p.shape),
+        numel=p.numel(),
+        optimizer=verdict.optimizer,
+        reason=verdict.reason,
+        decay=verdict.decay,
+        stacked=verdict.optimizer == "muon" and p.ndim == 3,
+        aliases=tuple(names[1:]),
+    )
+
+
+def _complaint(unclear: list[tuple[str, Tensor, str]]) -> str:
+    lines = [f"  {name} {tuple(p.shape)}: {why}" for name, p, why in unclear]
+    example = f'route={{"{unclear[0][0]}": "adamw"}}'
+    return "\n".join(
+        (
+            f"cannot tell Muon or AdamW for {len(unclear)} parameter(s):",
+            *lines,
+            f'say which, by name or glob, "muon" or "adamw": {example}',
+        )
+    )
