@@ -7,13 +7,14 @@ HTML := _build/html
 # One spelling of the strict build: -W -n make every warning an error, --all rebuilds, since
 # a second build of the same folder would not repeat its warnings.
 BUILD := $(BIN)/jupyter-book build --all -W -n --keep-going .
-NBVAL := $(RUN) -m pytest --nbval --nbval-cell-timeout=300 -n 2 --dist loadfile -q
+# Two workers with one thread each: two with two would fight over two cores.
+WORKERS := OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n 2 --dist loadfile
 export PYTHONPATH := $(CURDIR)
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help book serve notebooks test lint check nbval unit pages browser clean \
-  set-up set-up-test python vendor lock address
+  set-up set-up-test test-pages python screenshots vendor lock address
 
 help:
 	@echo "make book       build the pages: open $(HTML)/index.html"
@@ -23,7 +24,8 @@ help:
 	@echo "make clean      remove what was built; .venv stays"
 	@echo "make help       this list"
 	@echo
-	@echo "For maintainers: make lock, make vendor, make address URL=https://host/owner/name"
+	@echo "For maintainers: make screenshots, make lock, make vendor,"
+	@echo "                 make address URL=https://host/owner/name"
 
 python:
 	@command -v $(PYTHON) >/dev/null || { echo "error: there is no $(PYTHON) here;" \
@@ -66,13 +68,12 @@ check:
 	@$(RUN) -m book.pipeline check
 
 nbval:
-	@$(NBVAL) chapters exercises solutions || { echo "A notebook's outputs differ from" \
+	@$(WORKERS) --nbval --nbval-cell-timeout=300 chapters exercises solutions || { echo "A notebook's outputs differ from" \
 	  "what the code gives now: if the change is meant, run make notebooks ALL=1"; exit 1; }
 
 unit:
-	@$(RUN) -m pytest -q -n 2 --dist loadfile --ignore=tests/browser tests
+	@$(WORKERS) --ignore=tests/browser tests
 
-.PHONY: test-pages
 test-pages:
 	@$(RUN) -m book.pipeline cache
 	@$(MAKE) --no-print-directory pages
@@ -83,6 +84,9 @@ browser:
 clean:
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+screenshots:
+	@$(RUN) -m book.site.screenshots
 
 vendor: set-up
 	@$(RUN) book/vendor/refresh.py

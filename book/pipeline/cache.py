@@ -1,0 +1,49 @@
+"""Committed outputs -> the page build: fill jupyter-cache from the notebooks.
+
+The cache is made anew each time. It knows nothing of `stacklm`, so an entry of an
+earlier build could be stale; the committed notebooks are what the tests verify.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from jupyter_cache import get_cache
+
+from book.pipeline.pages import (
+    ROOT,
+    Page,
+    PageError,
+    find_pages,
+    read_notebook,
+    read_source,
+    same_code,
+)
+
+CACHE = Path("_build/.jupyter_cache")
+
+
+def fill(root: Path = ROOT) -> list[Page]:
+    """Fill the cache; return the pages that the build must execute.
+
+    A page whose code was edited since its notebook was made is not in the cache, so the
+    build runs it and an author sees the edit at once.
+    """
+    shutil.rmtree(root / CACHE, ignore_errors=True)
+    cache = get_cache(root / CACHE)
+    edited = []
+    for page in find_pages(root):
+        if not up_to_date(page):
+            edited.append(page)
+            continue
+        cache.cache_notebook_file(page.notebook, check_validity=False, overwrite=True)
+    return edited
+
+
+def up_to_date(page: Page) -> bool:
+    """Whether the notebook beside the page runs the page's code."""
+    try:
+        return same_code(read_source(page), read_notebook(page))
+    except PageError:
+        return False
