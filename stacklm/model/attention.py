@@ -187,9 +187,9 @@ class Attention(nn.Module):
     Attributes that other code may rely on: n_heads, n_kv_heads, head_dim,
     groups, wq, wk, wv, wo, q_norm, k_norm, layer_idx, record_exact.
     Without QK-norm, q_norm and k_norm are ``nn.Identity``. With it no
-    logit s exceeds, whatever wq and wk are,
+    logit is larger in size, whatever wq and wk are, than::
 
-        |s| <= sqrt(d_h) * max|q_norm.weight| * max|k_norm.weight|.
+        sqrt(d_h) * max|q_norm.weight| * max|k_norm.weight|
 
     Args:
         cfg: the model's shape.

@@ -126,7 +126,7 @@ def _embedding(s: Sighting) -> Verdict | None:
     by_class = "embedding" in type(s.owner).__name__.lower() and s.leaf == "weight"
     by_name = s.p.ndim > 1 and s.leaf != "weight" and "emb" in s.leaf
     if by_type or by_class or by_name:
-        return Verdict("adamw", "embedding: a batch touches few rows")
+        return Verdict("adamw", "embedding: a look-up picks one row")
     return None
 
 

@@ -36,7 +36,7 @@ def test_stack_100m_is_210_and_122(stack):
 def test_stack_100m_reasons(stack):
     assert Counter(r.reason for r in stack) == {
         "hidden matrix": 210,
-        "embedding: a batch touches few rows": 1,
+        "embedding: a look-up picks one row": 1,
         "gain of RMSNorm": 121,
     }
     assert [r.name for r in stack if r.decay and r.optimizer == "adamw"] == [
