@@ -1,30 +1,25 @@
 """Grouped-query attention with QK-norm and RoPE, and every block's norm.
 
-The one formula, for a query head, its KV head, and positions j <= i::
+The one formula, for a query head and its KV head::
 
-    s_ij = q_i . k_j / sqrt(d_h),    out_i = sum_j softmax_j(s_ij) v_j
+    q = rope(norm(W_q x)),    k = rope(norm(W_k x)),    v = W_v x
 
 Legend: B sequences of T tokens, d = d_model, H = n_heads, K = n_kv_heads,
-d_h = head_dim. Queries and keys are normalized (QK-norm), then turned (RoPE), then
-multiplied.
+d_h = head_dim. Queries and keys are normalized (QK-norm), then turned (RoPE); what
+becomes of them is in scores.py.
 Sources: GQA, Ainslie et al. 2023 (arXiv:2305.13245); QK-norm, Henry et al. 2020
 (arXiv:2010.04245), here as an RMSNorm with gains; RoPE, Su et al. 2021
 (arXiv:2104.09864, equation 34); RMSNorm, Zhang & Sennrich 2019 (arXiv:1910.07467,
-equation 4); soft cap, Gemma 2 (arXiv:2408.00118). Taught in chapter 06.
+equation 4). Taught in chapter 06.
 """
-
-import math
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from stacklm.config import StackConfig
-
-
-def working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Choose the dtype for sums and angles: float32 or wider."""
-    return torch.promote_types(dtype, torch.float32)
+from stacklm.model.records import measure
+from stacklm.model.scores import attend, working_dtype
 
 
 class RMSNorm(nn.Module):
@@ -122,72 +117,14 @@ def apply_rope(x, cos, sin):
     return torch.cat(turned, dim=-1).to(x.dtype)  # (..., T, d_h)
 
 
-def causal_mask(seq_len: int, device=None):
-    """Allow position i to see 0 to i: (T, T), True where it may look."""
-    square = (seq_len, seq_len)
-    return torch.ones(square, dtype=torch.bool, device=device).tril()
-
-
-def document_mask(seq_ids):
-    """Allow a token to see earlier tokens of its own document, and itself.
-
-    Args:
-        seq_ids: the document of every token, (B, T) integers. Two tokens
-            belong together when their numbers are equal, wherever they
-            stand.
-
-    Returns:
-        (B, 1, T, T) bool, True where row i may look at column j; the 1 is
-        for heads.
-    """
-    same = seq_ids[:, :, None] == seq_ids[:, None, :]  # (B, T, T)
-    return (same & causal_mask(seq_ids.shape[1], seq_ids.device))[:, None]
-
-
-def attend(q, k, v, mask=None, soft_cap: float = 0.0):
-    """Attend causally: H query heads over K key and value heads.
-
-    Args:
-        q: queries, (B, H, T, d_h).
-        k: keys, (B, K, T, d_h). Query head h reads KV head h // (H / K).
-        v: values, the shape of k.
-        mask: (B, 1, T, T) bool from `document_mask`; None means plain
-            causal.
-        soft_cap: c > 0 replaces a logit s by c * tanh(s / c); 0 leaves it.
-            No fused kernel does this, so the capped form holds a tensor
-            of shape (B, H, T, T).
-
-    Returns:
-        (B, H, T, d_h).
-
-    References:
-        Soft cap: Gemma 2, arXiv:2408.00118, section 2.
-    """
-    groups = q.shape[1] // k.shape[1]
-    # Not enable_gqa: the memory-efficient kernel, which serves masks and
-    # float32 on CUDA, lacks it; the fallback may hold (B, H, T, T).
-    k = k.repeat_interleave(groups, dim=1)  # (B, H, T, d_h)
-    v = v.repeat_interleave(groups, dim=1)  # (B, H, T, d_h)
-    if soft_cap == 0:
-        return F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=mask is None
-        )
-    if mask is None:
-        mask = causal_mask(q.shape[2], q.device)
-    scores = q @ k.mT / math.sqrt(q.shape[-1])  # (B, H, T, T)
-    scores = scores.to(working_dtype(q.dtype))
-    capped = soft_cap * torch.tanh(scores / soft_cap)
-    weights = capped.masked_fill(~mask, -math.inf).softmax(dim=-1)
-    return weights.to(v.dtype) @ v  # (B, H, T, d_h)
-
-
 class Attention(nn.Module):
     """Causal self-attention with grouped KV heads, QK-norm and RoPE.
 
     Attributes that other code may rely on: n_heads, n_kv_heads, head_dim,
-    groups, wq, wk, wv, wo, q_norm, k_norm, layer_idx, record_exact.
-    Without QK-norm, q_norm and k_norm are ``nn.Identity``. With it no
-    logit is larger in size, whatever wq and wk are, than::
+    groups, wq, wk, wv, wo, q_norm, k_norm, layer_idx, record_exact
+    (False: records hold bounds by norms, True: exact maxima). Without
+    QK-norm, q_norm and k_norm are ``nn.Identity``. With it no logit is
+    larger in size, whatever wq and wk are, than::
 
         sqrt(d_h) * max|q_norm.weight| * max|k_norm.weight|
 
@@ -240,7 +177,7 @@ class Attention(nn.Module):
         k = apply_rope(self.k_norm(k), *rope)
         return q, k
 
-    def forward(self, x, rope, mask=None):
+    def forward(self, x, rope, mask=None, record=None, record_exact=None):
         """Mix the tokens of each sequence.
 
         Args:
@@ -248,11 +185,18 @@ class Attention(nn.Module):
             rope: cosines and sines from `rope_tables`.
             mask: (B, 1, T, T) bool from `document_mask`; None means plain
                 causal.
+            record: a dict or `LogitRecord` that keeps the largest logits,
+                before soft-capping; None keeps none.
+            record_exact: True or False overrules the attribute; None
+                leaves the choice to it.
 
         Returns:
             (B, T, d), to be added to the residual stream.
         """
         q, k = self.queries_keys(x, rope)
+        if record is not None:
+            exact = self.record_exact if record_exact is None else record_exact
+            measure(record, self.layer_idx, q, k, mask, exact=exact)
         v = self._split(self.wv(x), self.n_kv_heads)  # (B, K, T, d_h)
         mixed = attend(q, k, v, mask, self.soft_cap)  # (B, H, T, d_h)
         return self.wo(mixed.transpose(1, 2).flatten(2))  # (B, T, d)

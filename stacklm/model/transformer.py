@@ -18,13 +18,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from stacklm.config import StackConfig
-from stacklm.model.attention import (
-    Attention,
-    RMSNorm,
-    document_mask,
-    rope_tables,
-    working_dtype,
-)
+from stacklm.model.attention import Attention, RMSNorm, rope_tables
+from stacklm.model.records import check_record
+from stacklm.model.scores import document_mask, working_dtype
 
 IGNORE_INDEX = -100
 """Target that carries no loss, as in torch.nn.functional.cross_entropy."""
@@ -70,9 +66,10 @@ class Block(nn.Module):
         self.norm2 = RMSNorm((cfg.d_model,), cfg.norm_eps)
         self.mlp = SwiGLU(cfg)
 
-    def forward(self, x, rope, mask=None):
+    def forward(self, x, rope, mask=None, record=None, record_exact=None):
         """Add both parts to x; arguments as for `Attention.forward`."""
-        x = x + self.attn(self.norm1(x), rope, mask)  # (B, T, d)
+        mixed = self.attn(self.norm1(x), rope, mask, record, record_exact)
+        x = x + mixed  # (B, T, d)
         return x + self.mlp(self.norm2(x))  # (B, T, d)
 
 
@@ -146,7 +143,14 @@ class Stack100M(nn.Module):
             for writer in (block.attn.wo, block.mlp.w_down):
                 writer.weight.div_(math.sqrt(2 * self.cfg.n_layers))
 
-    def forward(self, tokens, targets=None, seq_ids=None, record=None):
+    def forward(
+        self,
+        tokens,
+        targets=None,
+        seq_ids=None,
+        record=None,
+        record_exact=None,
+    ):
         """Predict the next token of every position.
 
         Args:
@@ -157,28 +161,32 @@ class Stack100M(nn.Module):
             seq_ids: document of each token, (B, T) integers; tokens see
                 only their own document. None means that each row is one
                 document.
-            record: must be None; attention records are not kept.
+            record: a `LogitRecord`, or a dict {layer: (n_heads,) tensor},
+                that keeps the largest attention logit of every head over
+                all passes that are given it; None keeps none.
+            record_exact: True for exact maxima, False for bounds by norms,
+                which cost next to nothing; None lets every layer's
+                attribute of that name decide.
 
         Returns:
             logits, (B, T, V), and the loss, a scalar in nats per token or
             None.
 
         Raises:
-            TypeError: if a tensor is not int32 or int64.
+            TypeError: if a tensor is not int32 or int64, or the record is
+                of another type.
             ValueError: if a shape does not fit, T exceeds max_seq_len, an
-                id on the CPU is out of range, or `record` is given.
+                id on the CPU is out of range, or the record is of another
+                model or on another device.
         """
-        if record is not None:
-            raise ValueError(
-                f"record must be None, got {type(record).__name__}; this "
-                f"version keeps no attention records, so leave it out"
-            )
         _check_batch(self.cfg, tokens, targets, seq_ids)
+        if record is not None:
+            check_record(record, self.cfg, tokens.device)
         x = self.tok_emb(tokens)  # (B, T, d)
         rope = self._rope(x)
         mask = None if seq_ids is None else document_mask(seq_ids)
         for block in self.blocks:
-            x = block(x, rope, mask)
+            x = block(x, rope, mask, record, record_exact)
         logits = self._head(self.final_norm(x))  # (B, T, V)
         loss = None if targets is None else token_loss(logits, targets)
         return logits, loss

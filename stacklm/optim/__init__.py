@@ -3,9 +3,13 @@
 newton_schulz.py   the iteration: one matrix, a stack, a list of any shapes
 muon.py            the optimizer built on it
 kinds.py           rules: what kind of parameter is this?
+linears.py         the rules for Linear layers
+sighting.py        what a rule is shown, and what it answers
 routing.py         the audit of a model by these rules, and its table
 build.py           both optimizers for a model in one call
 convert.py         go on with a run of torch.optim.Muon, and back
+qk_clip.py         what to do about attention logits that grow too large
+schedule.py        Warmup–Stable–Decay: the learning rate as a function of the step
 checks.py, state.py   what is refused, and how a checkpoint is loaded
 """
 
@@ -27,14 +31,18 @@ from stacklm.optim.newton_schulz import (
     zeropower_batched,
     zeropower_via_newtonschulz5,
 )
+from stacklm.optim.qk_clip import clip_factors, qk_clip_
 from stacklm.optim.routing import Route, audit, format_routes
+from stacklm.optim.schedule import SHAPES, wsd_lr, wsd_lr_branch, wsd_multiplier
 
 __all__ = [
     "COEFFICIENTS",
+    "SHAPES",
     "Muon",
     "Route",
     "audit",
     "build_optimizers",
+    "clip_factors",
     "convert_muon_lr",
     "format_routes",
     "from_torch_muon_state",
@@ -43,9 +51,13 @@ __all__ = [
     "newton_schulz_flops",
     "newton_schulz_step",
     "orthogonalize_bucketed",
+    "qk_clip_",
     "quintic",
     "to_torch_muon_state",
     "unit_norm",
+    "wsd_lr",
+    "wsd_lr_branch",
+    "wsd_multiplier",
     "zeropower_batched",
     "zeropower_via_newtonschulz5",
 ]

@@ -112,6 +112,8 @@ def check_muon_group(group: dict) -> None:
         if not any(group[option] is value for value in allowed):
             raise TypeError(f"{option} must be one of {allowed}, got {group[option]!r}")
     check_ns_options(group["ns_steps"], group["ns_dtype"], group["ns_method"])
+    if group.get("maximize"):
+        raise ValueError("Muon minimizes, got maximize=True; negate the loss instead")
 
 
 def check_muon_parameter(name: str, p: Tensor, stacked: bool) -> None:
@@ -154,12 +156,16 @@ def check_muon_parameter(name: str, p: Tensor, stacked: bool) -> None:
         )
 
 
-def check_muon_gradient(name: str, g: Tensor) -> None:
-    """Refuse a gradient that is not a dense real tensor; its values are not looked at.
+def check_muon_gradient(name: str, p: Tensor, B: Tensor | None) -> None:
+    """Refuse a gradient that is not a dense real tensor, or fits its parameter no more.
+
+    The values are not looked at. ``B`` is the momentum so far.
 
     Raises:
         TypeError: The gradient is sparse or complex.
+        ValueError: Gradient or momentum has another shape or device than the parameter.
     """
+    g = p.grad
     if g.layout is not torch.strided:
         raise TypeError(
             f"Muon takes dense gradients, got one of layout {g.layout} for {name}; "
@@ -169,6 +175,13 @@ def check_muon_gradient(name: str, g: Tensor) -> None:
         raise TypeError(
             f"Muon takes real gradients, got {g.dtype} for {name}; route it to AdamW"
         )
+    for what, t in (("gradient", g), ("momentum", p if B is None else B)):
+        if (t.shape, t.device) != (p.shape, p.device):
+            raise ValueError(
+                f"{name} is of shape {tuple(p.shape)} on {p.device}, its {what} of "
+                f"shape {tuple(t.shape)} on {t.device}; build Muon after moving or "
+                "reshaping the model, and call zero_grad() first"
+            )
 
 
 def _check_number(name: str, value) -> None:

@@ -112,7 +112,7 @@ def from_torch_muon_state(state_dict: dict) -> dict:
     Raises:
         ValueError: It is of another optimizer; its coefficients are not Jordan's; its
             momentum is 1 or more; or a group under "original" mixes numbers of columns
-            (see ``groups_by_columns``) or has no momentum yet.
+            (see ``groups_by_columns``) or lacks momentum for some.
     """
     groups = []
     for saved in state_dict["param_groups"]:
@@ -140,7 +140,7 @@ def to_torch_muon_state(
     Raises:
         ValueError: It is of another optimizer or holds stacks, which torch has not; the
             rule is unknown; or a group that goes to "original" mixes numbers of columns
-            (see ``groups_by_columns``) or has no momentum yet.
+            (see ``groups_by_columns``) or lacks momentum for some.
     """
     if adjust_lr_fn not in RULES:
         raise ValueError(
@@ -196,19 +196,19 @@ def _with_buffers(state_dict: dict, groups: list[dict], convert) -> dict:
 
 def _one_shape(group: dict, state: dict) -> tuple[int, ...]:
     """A shape that speaks for the group: all its matrices have the same columns."""
-    shapes = [
-        tuple(state[key]["momentum_buffer"].shape)
-        for key in group["params"]
-        if key in state
-    ]
+    missing = [key for key in group["params"] if key not in state]
+    if missing or not group["params"]:
+        raise ValueError(
+            f"no momentum for the parameters {missing} of this group, so their shapes "
+            "are unknown; take one step with a gradient for each before saving, or "
+            "build a new Muon with convert_muon_lr"
+        )
+    shapes = [tuple(state[key]["momentum_buffer"].shape) for key in group["params"]]
     columns = sorted({shape[-1] for shape in shapes})
     if len(columns) != 1:
         raise ValueError(
             f"one learning rate cannot serve matrices of {columns} columns under the "
             'rule "original"; group them with groups_by_columns'
-            if columns
-            else "no momentum in this group, so its shapes are unknown; take one step "
-            "before saving, or build a new Muon with convert_muon_lr"
         )
     return shapes[0]
 

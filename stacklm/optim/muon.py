@@ -30,6 +30,7 @@ from stacklm.optim.newton_schulz import (
     orthogonalize_bucketed,
 )
 from stacklm.optim.state import (
+    check_muon_state,
     groups_to_load,
     momentum_dtype,
     momentum_to_load,
@@ -80,7 +81,8 @@ class Muon(Optimizer):
         ns_steps: Number of Newton–Schulz steps.
         batched: True for one stack per shape, False for one matrix at a time, None for
             what is faster on the device: stacks, small ones on a CPU.
-        ns_dtype: Dtype of Newton–Schulz; None means at least float32.
+        ns_dtype: Dtype of Newton–Schulz; None means at least float32. On CUDA, float32
+            is TF32 if ``torch.set_float32_matmul_precision`` says so.
         ns_method: "direct", or "auto", which today means "direct".
 
     State per parameter: ``momentum_buffer``, B above, in at least float32 whatever the
@@ -140,6 +142,7 @@ class Muon(Optimizer):
 
         Raises:
             TypeError: A gradient is sparse or complex; nothing changed.
+            ValueError: A parameter got another shape or device since; nothing changed.
         """
         loss = None
         if closure is not None:
@@ -175,6 +178,10 @@ class Muon(Optimizer):
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"a parameter group is a dict, got {param_group!r}")
+        if "params" not in param_group:
+            raise ValueError(
+                f'a parameter group needs "params", got only {sorted(param_group)}'
+            )
         group = {**self.defaults, **param_group}
         params = group["params"]
         if not isinstance(params, set):  # sets have no order; torch says so
@@ -201,12 +208,15 @@ class Muon(Optimizer):
                 ``from_torch_muon_state``.
 
         Raises:
-            ValueError: The state is of another optimizer, or a momentum buffer has not
-                the shape of its parameter. Nothing changed.
+            TypeError: An option is of the wrong type. Nothing changed.
+            ValueError: The state is of another optimizer or has its parameters in
+                another order, or a momentum buffer has not the shape of its parameter.
+                Nothing changed.
         """
         buffers: dict[Tensor, Tensor] = {}
 
         def before(_, saved):
+            check_muon_state(saved)
             buffers.update(momentum_to_load(saved, self.param_groups))
             groups = groups_to_load(saved, self.param_groups)
             return {**saved, "param_groups": groups}
@@ -236,7 +246,8 @@ class Muon(Optimizer):
         for group in self.param_groups:
             for i, p in enumerate(group["params"]):
                 if p.grad is not None:
-                    check_muon_gradient(name_of(group, i), p.grad)
+                    B = self.state.get(p, {}).get("momentum_buffer")
+                    check_muon_gradient(name_of(group, i), p, B)
 
     def _matrices(self, group: dict):
         """Weights, gradients and momentum of a group as lists of 2-D views.

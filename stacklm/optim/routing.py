@@ -4,7 +4,7 @@ Muon takes the hidden matrices. Embeddings, output heads, gains, biases and what
 is no matrix go to AdamW. What cannot be told is an error that lists every such
 parameter and how to say what is wanted. Shapes are those of ``torch.nn``: a Linear
 weight is (out, in). Source: Jordan 2024, the section on what Muon is for; the rules
-themselves are in ``kinds.py``. Taught in chapter 01.
+themselves are in ``kinds.py`` and ``linears.py``. Taught in chapter 01.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import takewhile
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from stacklm.optim.checks import check_muon_parameter
-from stacklm.optim.kinds import Sighting, Verdict, classify
+from stacklm.optim.kinds import classify
+from stacklm.optim.sighting import Sighting, Verdict
 
 # Parts that DDP, torch.compile, FSDP and checkpointing put into names.
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
@@ -143,12 +145,14 @@ class _Surroundings:
             (_pattern(name), p.shape)
             for name, p in model.named_parameters(remove_duplicate=False)
         )
+        names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+        self.trunk = _trunk([_core(name).split(".") for name in names])
 
     def __call__(self, name: str, p: Tensor) -> Sighting:
         owner_name = name.rpartition(".")[0]
         parent_name = owner_name.rpartition(".")[0]
         return Sighting(
-            parts=tuple(_core(name).split(".")),
+            parts=tuple(_core(name).split(".")[self.trunk :]),
             p=p,
             owner=self.modules[owner_name],
             parent=self.modules[parent_name] if owner_name else None,
@@ -160,6 +164,20 @@ class _Surroundings:
 def _core(name: str) -> str:
     """The name without what wrappers add: "module.fc.weight" to "fc.weight"."""
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def _trunk(paths: list[list[str]]) -> int:
+    """How many parts all names begin with: 1 for "model.fc.weight", "model.conv.bias".
+
+    Such a part only wraps the model, and its top is what comes next. A numbered list
+    of layers wraps nothing.
+    """
+    levels = zip(*[path[:-1] for path in paths], strict=False)
+    shared = takewhile(lambda level: len(set(level)) == 1, levels)
+    named = len([*takewhile(lambda level: not level[0].isdigit(), shared)])
+    named = min(named, max(map(len, paths), default=2) - 2)  # a layer is no wrapper
+    numbered = any(path[named].isdigit() for path in paths)
+    return max(0, named - numbered)
 
 
 def _pattern(name: str) -> str:

@@ -27,6 +27,30 @@ def name_of(group: dict, i: int) -> str:
     return group["param_names"][i] if "param_names" in group else f"parameter {i}"
 
 
+def check_muon_state(saved: dict) -> None:
+    """Refuse what is no state_dict of this Muon; a state of SGD would fit otherwise.
+
+    Raises:
+        ValueError: It is no optimizer's state, or another optimizer's.
+    """
+    if not {"state", "param_groups"} <= set(saved):
+        raise ValueError(
+            f"an optimizer's state has state and param_groups, this has {list(saved)}; "
+            "pass what muon.state_dict() returned"
+        )
+    for group in saved["param_groups"]:
+        if "adjust_lr_fn" in group:
+            raise ValueError(
+                "this is a state of torch.optim.Muon, whose momentum is 1 - mu times "
+                "ours; convert it with from_torch_muon_state"
+            )
+        if "ns_steps" not in group:
+            raise ValueError(
+                f"this is no state of Muon, its groups have {sorted(group)}; load the "
+                "state of a Muon on the same model"
+            )
+
+
 def groups_to_load(saved: dict, own: list[dict]) -> list[dict]:
     """The saved groups, completed by options that they lack, with OWN_OPTIONS kept.
 
@@ -57,8 +81,8 @@ def momentum_to_load(saved: dict, own: list[dict]) -> dict[Tensor, Tensor]:
         {parameter: momentum}, on the device of the parameter.
 
     Raises:
-        ValueError: The state is of another optimizer, has other groups, or a buffer of
-            another shape than its parameter.
+        ValueError: The state has other groups, their parameters in another order, or a
+            buffer of another shape than its parameter.
     """
     sizes = [len(group["params"]) for group in saved["param_groups"]]
     own_sizes = [len(group["params"]) for group in own]
@@ -69,11 +93,7 @@ def momentum_to_load(saved: dict, own: list[dict]) -> dict[Tensor, Tensor]:
         )
     buffers = {}
     for theirs, ours in zip(saved["param_groups"], own, strict=True):
-        if "adjust_lr_fn" in theirs:
-            raise ValueError(
-                "this is a state of torch.optim.Muon, whose momentum is 1 - mu times "
-                "ours; convert it with from_torch_muon_state"
-            )
+        _check_order(theirs.get("param_names"), ours.get("param_names"))
         for i, key in enumerate(theirs["params"]):
             entry, p = saved["state"].get(key), ours["params"][i]
             if entry:
@@ -81,10 +101,23 @@ def momentum_to_load(saved: dict, own: list[dict]) -> dict[Tensor, Tensor]:
     return buffers
 
 
+def _check_order(theirs: list[str] | None, ours: list[str] | None) -> None:
+    """States go by position: in another order, equal shapes would swap momentum."""
+    if theirs and ours and theirs != ours and sorted(theirs) == sorted(ours):
+        i = next(i for i in range(len(ours)) if theirs[i] != ours[i])
+        raise ValueError(
+            f"the state has {theirs[i]} where this Muon has {ours[i]}; build it with "
+            "the same parameters in the same order"
+        )
+
+
 def _momentum(entry: dict, p: Tensor, name: str) -> Tensor:
     B = entry.get("momentum_buffer")
-    if B is None or B.shape != p.shape:
-        found = f"keys {sorted(entry)}" if B is None else f"shape {tuple(B.shape)}"
+    dense = isinstance(B, Tensor) and B.layout is torch.strided and not B.is_complex()
+    if not dense or B.shape != p.shape:
+        found = f"keys {sorted(entry)}" if B is None else f"a {type(B).__name__}"
+        if isinstance(B, Tensor):
+            found = f"shape {tuple(B.shape)}, {B.dtype}, {B.layout}"
         raise ValueError(
             f"{name} needs a momentum_buffer of shape {tuple(p.shape)}, the state has "
             f"{found}; load the state of a Muon on the same model"

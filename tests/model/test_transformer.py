@@ -217,7 +217,7 @@ REFUSED = [
     ({"targets": GOOD.bool()}, TypeError, "targets must be an int32 or int64"),
     ({"seq_ids": GOOD[0]}, ValueError, "seq_ids must have the shape of tokens"),
     ({"seq_ids": GOOD.double()}, TypeError, "seq_ids must be an int32 or int64"),
-    ({"record": {}}, ValueError, "record must be None, got dict"),
+    ({"record": []}, TypeError, "record must be a dict or a LogitRecord, got list"),
 ]
 
 

@@ -158,6 +158,15 @@ def test_groups_by_columns_keep_order():
     ]
 
 
+def test_a_matrix_without_momentum_may_have_other_columns():
+    pairs = named([(8, 24), (24, 8)])
+    theirs = torch_muon([{"params": pairs}], "original")
+    pairs[0][1].grad = torch.ones(8, 24)
+    theirs.step()  # the state knows the columns of the first alone
+    with pytest.raises(ValueError, match=r"no momentum for the parameters \[1\]"):
+        from_torch_muon_state(theirs.state_dict())
+
+
 def torch_state(rule="match_rms_adamw", steps=1, **options):
     pairs = named()
     optimizer = torch_muon([{"params": pairs}], rule, **options)
@@ -188,7 +197,7 @@ REFUSED = [
     ),
     (
         lambda: from_torch_muon_state(torch_state("original", steps=0)),
-        "no momentum in this group.*take one step",
+        r"no momentum for the parameters \[0, 1, 2, 3\].*take one step",
     ),
     (lambda: to_torch_muon_state(torch_state()), "no state of stacklm.optim.Muon"),
     (lambda: to_torch_muon_state(our_state(stacked=True)), "has no stacks"),

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from stacklm.optim import Muon
-from stacklm.optim.checks import check_muon_gradient
 
 
 def make(*shape, dtype=torch.float32):
@@ -120,6 +119,13 @@ def test_what_torch_refuses_for_every_optimizer():
         Muon([{"params": [p]}, {"params": [p]}])
 
 
+def test_what_torch_would_pass_over_in_a_group():
+    with pytest.raises(ValueError, match="got maximize=True; negate the loss"):
+        Muon([{"params": [make(2, 2)], "maximize": True}])
+    with pytest.raises(ValueError, match=r'needs "params", got only \[\'lr\'\]'):
+        Muon([{"lr": 0.1}])
+
+
 def test_a_parameter_given_twice_would_step_twice():
     p = make(2, 2)
     with pytest.raises(ValueError, match="got b twice; give it once"):
@@ -138,10 +144,58 @@ def test_sparse_gradient_in_the_last_group_changes_nothing_in_the_first():
 
 
 def test_complex_gradients_are_refused():
+    p = make(2, 2)
+    p.grad_dtype = torch.complex64
+    p.grad = torch.ones(2, 2, dtype=torch.complex64)
     with pytest.raises(
         TypeError, match=r"got torch.complex64 for w; route it to AdamW"
     ):
-        check_muon_gradient("w", torch.ones(2, 2, dtype=torch.complex64))
+        Muon([("w", p)]).step()
+
+
+def stepped():
+    """A Muon after one step, and its two parameters with their gradients."""
+    torch.manual_seed(0)
+    first, last = nn.Parameter(torch.randn(4, 6)), nn.Parameter(torch.randn(4, 6))
+    muon = Muon([("first", first), ("last", last)])
+    first.grad, last.grad = torch.randn(4, 6), torch.randn(4, 6)
+    muon.step()
+    return muon, first, last
+
+
+def swap_shape(p):
+    p.data = torch.randn(6, 4)
+
+
+def swap_shape_and_gradient(p):
+    p.grad, p.data = None, torch.randn(6, 4)
+    p.grad = torch.randn(6, 4)
+
+
+def move(p):
+    torch.utils.swap_tensors(p, nn.Parameter(torch.empty(4, 6, device="meta")))
+    p.grad = torch.empty_like(p)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (swap_shape, r"last is of shape \(6, 4\) on cpu, its gradient of .*\(4, 6\)"),
+        (swap_shape_and_gradient, r"last .* its momentum of shape \(4, 6\) on cpu"),
+        (move, r"last .* on meta, its momentum .* on cpu; build Muon after moving"),
+    ],
+)
+def test_a_model_changed_under_the_optimizer_is_refused_before_any_step(
+    change, message
+):
+    muon, first, last = stepped()
+    change(last)
+    weights = first.detach().clone()
+    momentum = muon.state[first]["momentum_buffer"].clone()
+    with pytest.raises(ValueError, match=message):
+        muon.step()
+    assert torch.equal(first, weights)
+    assert torch.equal(muon.state[first]["momentum_buffer"], momentum)
 
 
 def test_empty_parameters_are_no_error():

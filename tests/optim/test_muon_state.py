@@ -155,6 +155,60 @@ def test_zero_lr_and_zero_gradients_make_state_without_moving():
     assert len(muon.state) == 3
 
 
+def other_optimizers():
+    """States that torch itself would load: of SGD with momentum, and without state."""
+    (p,) = parameters()[:1]
+    p.grad = torch.ones_like(p)
+    sgd = torch.optim.SGD([p], lr=0.1, momentum=0.9)
+    sgd.step()
+    return [sgd, torch.optim.SGD([p], lr=0.1), torch.optim.AdamW([p], lr=0.1)]
+
+
+@pytest.mark.parametrize("case", range(3))
+def test_the_state_of_another_optimizer_is_refused(case):
+    muon = Muon(parameters()[:1])
+    with pytest.raises(ValueError, match="this is no state of Muon, its groups have"):
+        muon.load_state_dict(other_optimizers()[case].state_dict())
+    assert muon.param_groups[0]["lr"] == 0.02
+    assert "dampening" not in muon.param_groups[0]
+
+
+def test_what_is_no_optimizer_state_is_refused():
+    with pytest.raises(ValueError, match=r"state and param_groups, this has \['w'\]"):
+        Muon(parameters()).load_state_dict({"w": torch.ones(2, 2)})
+
+
+def test_parameters_in_another_order_would_swap_their_momentum():
+    a, b = (torch.nn.Parameter(torch.randn(4, 4)) for _ in range(2))
+    muon = Muon([("a", a), ("b", b)])
+    advance(muon, [a, b], [0])
+    other = Muon([("b", b), ("a", a)])
+    with pytest.raises(ValueError, match="the state has a where this Muon has b"):
+        other.load_state_dict(muon.state_dict())
+    assert not other.state
+    renamed = Muon([("module.a", a), ("module.b", b)])  # as DDP does; the order holds
+    renamed.load_state_dict(muon.state_dict())
+    B = muon.state[b]["momentum_buffer"]
+    assert torch.equal(renamed.state[b]["momentum_buffer"], B)
+    Muon([b, a]).load_state_dict(muon.state_dict())  # no names, nothing to compare
+
+
+@pytest.mark.parametrize(
+    ("buffer", "found"),
+    [
+        ([1.0], "a list"),
+        (torch.ones(8, 24, dtype=torch.complex64), "complex64"),
+        (torch.ones(8, 24).to_sparse(), "sparse_coo"),
+    ],
+)
+def test_momentum_that_is_no_dense_real_tensor_is_refused(buffer, found):
+    muon = Muon(parameters())
+    groups = muon.state_dict()["param_groups"]
+    state = {"state": {0: {"momentum_buffer": buffer}}, "param_groups": groups}
+    with pytest.raises(ValueError, match=rf"needs a momentum_buffer of .*{found}"):
+        muon.load_state_dict(state)
+
+
 def broken_states(muon):
     good = muon.state_dict()
     group, state = good["param_groups"][0], good["state"]

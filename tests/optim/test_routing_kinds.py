@@ -184,11 +184,12 @@ def test_tied_weights_are_one_entry_that_knows_all_its_names():
     assert (r.optimizer, r.aliases) == ("muon", ("b.p.weight",))
 
 
+NORM = nn.LayerNorm(8, bias=False)
 COMPLEX = nn.Linear(4, 8, bias=False, dtype=torch.complex64)
 AMBIGUOUS = [
     ({"fc": linear(4, 8)}, "at the top of the model; hidden, or the head?"),
     ({"a": Holder(p=linear(24, 8))}, "three times as many rows"),
-    ({"attn": Holder(proj=linear(12, 8))}, "wide projection in attention"),
+    ({"n": NORM, "attn": Holder(proj=linear(12, 8))}, "wide projection in attention"),
     ({"x": Holder("SelfAttention", p=linear(12, 8))}, "wide projection in attention"),
     ({"a": Holder("Mixer", w=raw(4, 8))}, "of Mixer; a matrix, or a table"),
     ({"a": Holder("MoE", w=raw(3, 4, 8))}, '"muon" declares it as one'),
