@@ -5,8 +5,9 @@ BIN := .venv/bin
 RUN := $(BIN)/python
 HTML := _build/html
 # One spelling of the strict build: -W -n make every warning an error, --all rebuilds, since
-# a second build of the same folder would not repeat its warnings.
-BUILD := $(BIN)/jupyter-book build --all -W -n --keep-going .
+# a second build of the same folder would not repeat its warnings. Commands run through
+# $(RUN), never by their own first line, which names the folder that .venv was made in.
+BUILD := $(RUN) $(BIN)/jupyter-book build --all -W -n --keep-going .
 # Two workers with one thread each: two with two would fight over two cores.
 WORKERS := OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n 2 --dist loadfile
 export PYTHONPATH := $(CURDIR)
@@ -51,7 +52,8 @@ pages:
 serve:
 	@[ -f $(HTML)/index.html ] || $(MAKE) --no-print-directory book
 	@echo "Reading on http://127.0.0.1:$(PORT) (Ctrl-C ends)"
-	@$(RUN) -m http.server --bind 127.0.0.1 --directory $(HTML) $(PORT)
+	@$(RUN) -m http.server --bind 127.0.0.1 --directory $(HTML) $(PORT) || { echo "error: the" \
+	  "server ended; if port $(PORT) is taken, name another: make serve PORT=8001"; exit 1; }
 
 notebooks: set-up-test
 	@$(RUN) -m book.pipeline notebooks $(if $(ALL),--all)
@@ -61,8 +63,8 @@ test: set-up-test
 	  echo; echo "== $$part"; $(MAKE) --no-print-directory $$part || exit 1; done
 
 lint:
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check .
 
 check:
 	@$(RUN) -m book.pipeline check
@@ -82,7 +84,7 @@ browser:
 	@$(RUN) -m pytest -q tests/browser
 
 clean:
-	rm -rf _build .pytest_cache .ruff_cache .hypothesis
+	rm -rf _build .pytest_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 screenshots:

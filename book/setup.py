@@ -4,10 +4,13 @@
     python3 book/setup.py test    that, and everything the notebooks and tests need
 
 A finished step leaves a stamp and is skipped the next time, unless the files that it
-installs from have changed. Written for whatever `python3` is, so that an old one is
-told what is wrong: standard library only, no syntax newer than Python 3.0.
+installs from have changed. If pip was cut off while it wrote packages, which leaves
+some of them in halves, the next run starts with a new .venv. Written for whatever
+`python3` is, so that an old one is told what is wrong: standard library only, no syntax
+newer than Python 3.0.
 """
 
+import glob
 import hashlib
 import os
 import re
@@ -19,6 +22,7 @@ OLDEST = (3, 11)
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
 PIP_LOG = os.path.join(VENV, "pip.log")
+WRITING = os.path.join(VENV, "pip-is-writing")
 PIP = ["-m", "pip", "--disable-pip-version-check", "install", "--progress-bar", "off"]
 NO_NETWORK = re.compile(
     r"Failed to establish a new connection|name resolution|ConnectTimeout|timed out|"
@@ -79,9 +83,11 @@ def check_python():
 
 
 def make_venv():
-    if os.path.exists(os.path.join(VENV, "pyvenv.cfg")) and pip_works():
+    made = os.path.exists(os.path.join(VENV, "pyvenv.cfg"))
+    if made and not os.path.exists(WRITING) and pip_works():
         return
     print("Creating .venv with Python %s" % sys.version.split()[0])
+    sys.stdout.flush()
     shutil.rmtree(VENV, ignore_errors=True)
     run = subprocess.Popen(
         [sys.executable, "-m", "venv", VENV],
@@ -91,7 +97,8 @@ def make_venv():
     text = run.communicate()[0].decode("utf-8", "replace")
     if run.returncode != 0 or not pip_works():
         shutil.rmtree(VENV, ignore_errors=True)
-        hint = "install python3-venv" if "ensurepip" in text else text.strip()[-300:]
+        text = " ".join(text.split())
+        hint = "install python3-venv" if "ensurepip" in text else text[-300:]
         raise SetupError("Python could not create .venv here: %s." % hint)
 
 
@@ -120,18 +127,34 @@ def install(what, arguments):
         stderr=subprocess.STDOUT,
     )
     lines = []
-    for raw in run.stdout:
-        line = raw.decode("utf-8", "replace").rstrip()
-        lines.append(line)
-        if line.startswith(("Collecting ", "Installing collected")):
-            print("  " + line.split(" (from")[0][:76])
-            sys.stdout.flush()
-    run.stdout.close()
-    run.wait()
-    with open(PIP_LOG, "w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+    try:
+        for raw in run.stdout:
+            lines.append(raw.decode("utf-8", "replace").strip())
+            show(lines[-1])
+            if lines[-1].startswith("Installing collected"):
+                open(WRITING, "w").close()
+    except KeyboardInterrupt:
+        run.terminate()
+        raise
+    finally:
+        run.stdout.close()
+        run.wait()
+        with open(PIP_LOG, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
     if run.returncode != 0:
         raise SetupError(why_failed(what, lines))
+    if os.path.exists(WRITING):
+        os.remove(WRITING)
+
+
+def show(line):
+    """Print a line of pip's that says how far it is: packages, and large downloads."""
+    large = re.match(r"Downloading (\S+) \((\d{2,}[\d.]* MB|[\d.]+ GB)\)", line)
+    if large:
+        print("  Downloading %s, %s" % (large.group(1)[:50], large.group(2)))
+    elif line.startswith(("Collecting ", "Installing collected")):
+        print("  " + line.split(" (from")[0][:76])
+    sys.stdout.flush()
 
 
 def why_failed(what, lines):
@@ -140,10 +163,11 @@ def why_failed(what, lines):
             "pip could not reach its package index to install %s; connect to the "
             "network and run the same command again (details: .venv/pip.log)." % what
         )
-    errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
-    return "Installing %s failed: %s (details: .venv/pip.log)." % (
-        what,
-        "".join(errors[:1])[:200],
+    errors = [line[6:].strip() for line in lines if line.startswith("ERROR:")]
+    first = "".join((errors or lines[-1:])[:1]).split(". ")[0][:200].rstrip(".")
+    return (
+        "Installing %s failed: %s; mend that and run the same command again "
+        "(details: .venv/pip.log)." % (what, first)
     )
 
 
@@ -159,13 +183,22 @@ def prepare(level):
         done = stamp(name, files)
         if os.path.exists(done):
             continue
+        # A stamp of other files would count again when they come back.
+        for old in glob.glob(os.path.join(glob.escape(VENV), "stamp-%s-*" % name)):
+            os.remove(old)
         install(what, arguments)
         with open(done, "w", encoding="utf-8") as file:
             file.write(" ".join(arguments) + "\n")
 
 
-if __name__ == "__main__":
+def main(level):
     try:
-        prepare(sys.argv[1])
+        prepare(level)
     except SetupError as failure:
         sys.exit("error: %s" % failure)
+    except KeyboardInterrupt:
+        sys.exit("error: interrupted; run the same command again to go on.")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

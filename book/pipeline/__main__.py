@@ -36,6 +36,10 @@ def main(argv: list[str] | None = None) -> int:
     except (PageError, TranslationError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        kept = "the pages that were done are kept; run the same command again to go on"
+        print(f"error: interrupted; {kept}", file=sys.stderr)
+        return 130
 
 
 # The imports are inside: filling the cache must work where no kernel is installed.

@@ -11,15 +11,8 @@ from pathlib import Path
 
 from jupyter_cache import get_cache
 
-from book.pipeline.pages import (
-    ROOT,
-    Page,
-    PageError,
-    find_pages,
-    read_notebook,
-    read_source,
-    same_code,
-)
+from book.pipeline.make import usable_notebook
+from book.pipeline.pages import ROOT, Page, PageError, find_pages, read_source
 
 CACHE = Path("_build/.jupyter_cache")
 
@@ -28,7 +21,8 @@ def fill(root: Path = ROOT) -> list[Page]:
     """Fill the cache; return the pages that the build must execute.
 
     A page whose code was edited since its notebook was made is not in the cache, so the
-    build runs it and an author sees the edit at once.
+    build runs it and an author sees the edit at once. Nor is one whose notebook was
+    edited by hand: what a reader sees came from a run.
     """
     shutil.rmtree(root / CACHE, ignore_errors=True)
     cache = get_cache(root / CACHE)
@@ -42,8 +36,8 @@ def fill(root: Path = ROOT) -> list[Page]:
 
 
 def up_to_date(page: Page) -> bool:
-    """Whether the notebook beside the page runs the page's code."""
+    """Whether the notebook beside the page holds what a run of its code gave."""
     try:
-        return same_code(read_source(page), read_notebook(page))
+        return usable_notebook(page, read_source(page)) is not None
     except PageError:
         return False

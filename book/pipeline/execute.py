@@ -42,6 +42,11 @@ def execute(nb: nbformat.NotebookNode, page: Page) -> None:
         client.execute()
     except CellExecutionError as error:
         raise PageError(f"{page.name}.md: a cell failed\n{error}") from None
+    except Exception:
+        # nbclient answers Ctrl-C by dropping its kernel, and then stumbles over that.
+        if client.km is None:
+            raise KeyboardInterrupt from None
+        raise
     for number, cell in enumerate(code_cells(nb), 1):
         for text in stray_outputs(cell):
             raise PageError(f"{page.name}.md, code cell {number}: {text}")

@@ -6,7 +6,6 @@ seal, and the page is then executed again from its source.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 
 import nbformat
@@ -115,14 +114,14 @@ def translated_cells(
     return cells
 
 
-def glued(nb: nbformat.NotebookNode) -> dict[str, object]:
-    """Every value that the run glued, by name."""
-    values: dict[str, object] = {}
+def glued(nb: nbformat.NotebookNode) -> dict[str, str]:
+    """Every value that the run glued, by name, as its text: the page reads that too."""
+    values: dict[str, str] = {}
     for cell in code_cells(nb):
         for output in cell.outputs:
             if SCRAP in output.get("data", {}):
                 name = output.metadata["scrapbook"]["name"]
-                values[name] = ast.literal_eval(output.data[SCRAP])
+                values[name] = output.data[SCRAP]
     return values
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
-from myst_nb.core.read import read_myst_markdown_notebook
+from myst_nb.core.read import MystMetadataParsingError, read_myst_markdown_notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("chapters", "exercises", "solutions")
@@ -53,10 +53,18 @@ def read_source(page: Page) -> nbformat.NotebookNode:
     """The page as a notebook without outputs.
 
     Raises:
-        PageError: if the header does not name the book's kernel. The kernel's name and
-            display name are part of the cache key, so one spelling serves all pages.
+        PageError: if the header does not name the book's kernel (the kernel's name and
+            display name are part of the cache key, so one spelling serves all pages),
+            a cell's options are no YAML, or a cell is neither text nor code.
     """
-    nb = read_myst_markdown_notebook(page.source.read_text(encoding="utf-8"))
+    try:
+        nb = read_myst_markdown_notebook(page.source.read_text(encoding="utf-8"))
+    except MystMetadataParsingError as error:
+        raise PageError(f"{page.name}.md: {error}; mend that cell's options") from None
+    if any(cell.cell_type == "raw" for cell in nb.cells):
+        raise PageError(
+            f"{page.name}.md has a {{raw-cell}}; write text or code instead"
+        )
     if nb.metadata.get("kernelspec") != KERNELSPEC:
         raise PageError(
             f"{page.name}.md: the header's kernelspec must be {KERNELSPEC}, "

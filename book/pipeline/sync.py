@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from pathlib import Path
 
 import nbformat
 
@@ -17,6 +18,7 @@ from book.pipeline.execute import WIDGET_VIEW, stray_outputs
 from book.pipeline.exercises import exercise_files
 from book.pipeline.make import copy_outputs, finished, sealed
 from book.pipeline.pages import (
+    FOLDERS,
     ROOT,
     Page,
     PageError,
@@ -28,7 +30,7 @@ from book.pipeline.pages import (
     tags,
 )
 from book.pipeline.prose import typed_numbers
-from book.pipeline.targets import Targets
+from book.pipeline.targets import Targets, contents
 from book.pipeline.translate import leftovers
 
 SKIPPED = {"skip-execution", "nbval-skip"}
@@ -48,11 +50,32 @@ def problems_of_book() -> list[str]:
             found.append(
                 f"{path.relative_to(ROOT)} is not what its solution generates; {REMAKE}"
             )
+    found += left_over(ROOT)
     targets = Targets.scan(ROOT)
     for page in find_pages():
         found += problems(page, targets)
     for path in sorted((ROOT / "book").glob("*.md")):
         found += typed_numbers(path.read_text(encoding="utf-8"), f"book/{path.name}")
+    return found
+
+
+def left_over(root: Path) -> list[str]:
+    """Files that no page accounts for: nobody reads them, or nothing makes them."""
+    pages = find_pages(root)
+    listed = set(contents(root))
+    known = {page.notebook for page in pages}
+    found = [
+        f"{path.relative_to(root)} has no page beside it; delete it or write its .md"
+        for folder in FOLDERS
+        for path in sorted((root / folder).glob("*.ipynb"))
+        if path not in known
+    ]
+    exercises = exercise_files(root)
+    for page in pages:
+        if page.name not in listed:
+            found.append(f"{page.name}.md is not in _toc.yml; list it there")
+        if page.folder == "exercises" and page.source not in exercises:
+            found.append(f"{page.name}.md has no solution; write it in solutions/")
     return found
 
 

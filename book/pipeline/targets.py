@@ -85,7 +85,7 @@ class Targets:
         """
         root = Path(root)
         targets = cls(root=root)
-        for name in _toc_pages(root):
+        for name in contents(root):
             path = root / f"{name}.md"
             if not path.is_file():
                 raise PageError(f"_toc.yml lists {name}, but there is no {name}.md")
@@ -104,7 +104,12 @@ def normalize(label: str) -> str:
     return " ".join(label.lower().split())
 
 
-def _toc_pages(root: Path) -> list[str]:
+def contents(root: Path) -> list[str]:
+    """The names of the pages that `_toc.yml` lists.
+
+    Raises:
+        PageError: if there is no `_toc.yml`.
+    """
     path = root / "_toc.yml"
     if not path.is_file():
         raise PageError(f"no _toc.yml in {root}; it lists the pages to read")

@@ -8,14 +8,19 @@ from stacklm.notebook.checks import check
 from stacklm.notebook.device import pick_device
 from stacklm.notebook.display import glue, show
 from stacklm.notebook.explorer import Dial, Explorer, explore
+from stacklm.notebook.toy import ToyLanguage, adamw_alone, train, untied
 
 __all__ = [
     "Dial",
     "Explorer",
+    "ToyLanguage",
+    "adamw_alone",
     "check",
     "explore",
     "figures",
     "glue",
     "pick_device",
     "show",
+    "train",
+    "untied",
 ]

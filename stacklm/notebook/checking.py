@@ -100,14 +100,14 @@ def judge(check: Check, answer: Any) -> Verdict:
             return Verdict("not attempted", "not attempted yet.")
         except Exception as error:
             kind = type(error).__name__
-            text = f"your function raised {kind} for {words(args)}: {error}"
+            text = f"your function raised {kind} for {given(args)}: {error}"
             return Verdict("error", text, error=error)
         if got[-1] is ...:
             return Verdict("not attempted", "not attempted yet.")
         if got[-1] is None:
             return Verdict("wrong", "your function returned None: is a return missing?")
         if difference(args, untouched, rtol=0.0) is not None:
-            return Verdict("wrong", f"your function changed its input {words(args)}.")
+            return Verdict("wrong", f"your function changed its input {given(args)}.")
     return _compared(check, answer, got)
 
 
@@ -129,7 +129,7 @@ def _compared(check: Check, answer: Callable, got: list) -> Verdict:
             return Verdict("wrong", f"not yet. {mistake.message}", mistake.name)
     at = next(index for index, text in enumerate(differences) if text)
     args = check.cases()[at]
-    return Verdict("wrong", f"not yet. For {words(args)}: {differences[at]}.")
+    return Verdict("wrong", f"not yet. For {given(args)}: {differences[at]}.")
 
 
 def difference(got: Any, want: Any, rtol: float) -> str | None:
@@ -183,6 +183,11 @@ def _tensor_difference(got: Any, want: torch.Tensor, rtol: float) -> str | None:
     return f"values differ by up to {gap:.2g}, {allowed:.2g} is allowed"
 
 
+def given(args: tuple) -> str:
+    """Say in a few words what a function was called with."""
+    return words(args[0] if len(args) == 1 else args)
+
+
 def words(value: Any) -> str:
     """Return ``value`` in a few words, the same on every machine.
 
@@ -200,8 +205,12 @@ def words(value: Any) -> str:
         inside = ", ".join(f"{words(k)}: {words(v)}" for k, v in value.items())
         return "{" + inside + "}"
     if isinstance(value, list | tuple):
-        inside = ", ".join(words(item) for item in value[:8])
-        more = f", … ({len(value)} in all)" * (len(value) > 8)
+        if len(value) > 1 and all(isinstance(item, torch.Tensor) for item in value):
+            shapes = words([tuple(item.shape) for item in value])
+            return f"{len(value)} tensors of shapes {shapes}"
+        most = 4 if value and isinstance(value[0], list | tuple) else 8
+        inside = ", ".join(words(item) for item in value[:most])
+        more = f", … ({len(value)} in all)" * (len(value) > most)
         return ("[{}]" if isinstance(value, list) else "({})").format(inside + more)
     number = _number(value)
     if number is None:

@@ -108,7 +108,7 @@ def explore(
     draw: Callable[..., str],
     dials: Mapping[str, Dial],
     *,
-    size: tuple[float, float] = (6.4, 3.4),
+    size: tuple[float, float] = (5.6, 3.1),
     columns: int = 1,
     budget: int = BUDGET,
 ) -> Explorer:

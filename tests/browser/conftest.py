@@ -164,12 +164,12 @@ class Visit:
 
 
 @pytest.fixture
-def visit(contexts: dict[str, BrowserContext]) -> Iterator[Callable[..., Visit]]:
-    """`visit(base, name, mode)` opens a page and watches it."""
+def visit_in() -> Iterator[Callable[[BrowserContext, str, str], Visit]]:
+    """`visit_in(context, base, name)` opens a page and watches it."""
     opened = []
 
-    def start(base: str, name: str, mode: str = "light") -> Visit:
-        made = Visit(contexts[mode].new_page(), base)
+    def start(context: BrowserContext, base: str, name: str) -> Visit:
+        made = Visit(context.new_page(), base)
         opened.append(made)
         made.watch()
         return made.open(name)
@@ -177,3 +177,13 @@ def visit(contexts: dict[str, BrowserContext]) -> Iterator[Callable[..., Visit]]
     yield start
     for made in opened:
         made.page.close()
+
+
+@pytest.fixture
+def visit(contexts: dict[str, BrowserContext], visit_in) -> Callable[..., Visit]:
+    """`visit(base, name, mode)` does so as a returning reader."""
+
+    def start(base: str, name: str, mode: str = "light") -> Visit:
+        return visit_in(contexts[mode], base, name)
+
+    return start

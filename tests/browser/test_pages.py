@@ -78,6 +78,20 @@ def test_front_door(contexts, base):
 
 
 @pytest.mark.browser
+def test_a_first_visit_and_the_theme_button(browser, http_base, visit_in):
+    """Nothing is stored yet: no error, and the button goes through the themes."""
+    context = browser.new_context()
+    seen = visit_in(context, http_base, "book/index.html")
+    themes = set()
+    for _ in range(3):
+        seen.page.locator("button.theme-switch-button:visible").first.click()
+        themes.add(seen.page.evaluate("document.documentElement.dataset.theme"))
+    assert themes == {"light", "dark"}
+    assert seen.problems == []
+    context.close()
+
+
+@pytest.mark.browser
 def test_search_finds_a_word(visit, base):
     """A word of a page's title finds that page, without a kernel or a server."""
     seen = visit(base, "search.html?q=orthogonalizing")

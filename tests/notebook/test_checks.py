@@ -182,7 +182,7 @@ def test_a_mistake_counts_only_if_it_agrees_everywhere():
     assert judge(entry, lambda x: x**2).mistake == "squared"
     verdict = judge(entry, lambda x: 4)  # right for 2, as the square is
     assert verdict.mistake is None
-    assert verdict.text == "not yet. For (3): got 4, expected 6."
+    assert verdict.text == "not yet. For 3: got 4, expected 6."
 
 
 @pytest.mark.parametrize(
@@ -234,6 +234,9 @@ def test_words_are_short_whatever_the_value():
     assert words({(1, 2): 3.5}) == "{(1, 2): 3.5}"
     assert words(torch.tensor([[1, 2]])) == "[[1, 2]]"
     assert words(object()) == "object"
+    several = [torch.zeros(2, 3), torch.zeros(9, 9), torch.zeros(1)]
+    assert words(several) == "3 tensors of shapes [(2, 3), (9, 9), (1)]"
+    assert words([(1, 2)] * 5).endswith("(1, 2), … (5 in all)]")
 
 
 def test_case_inputs_are_made_anew_each_time():

@@ -1,5 +1,11 @@
 """Two runs that compute the same give the same bytes; a stray output is an error."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 
 from book.pipeline.execute import canonicalize, dumps, execute
@@ -75,6 +81,32 @@ def test_a_stray_output_is_an_error_that_names_the_page(make_page, code, message
     page = make_page(f"```{{code-cell}}\n{code}\n```\n")
     with pytest.raises(PageError, match=rf"(?s)chapters/01_x\.md.*{message}"):
         run(page)
+
+
+def test_an_interrupted_run_says_so_and_leaves_no_kernel(make_page, root):
+    page = make_page("```{code-cell}\nimport time\ntime.sleep(60)\n```\n")
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from book.pipeline import __main__, pages\n"
+        "from book.pipeline.execute import execute\n"
+        "def run(args):\n"
+        f"    page = pages.Page(Path({str(page.source)!r}), Path({str(page.root)!r}))\n"
+        "    print('running', flush=True)\n"
+        "    execute(pages.read_source(page), page)\n"
+        "__main__.COMMANDS['check'] = run\n"
+        "sys.exit(__main__.main(['check']))\n"
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, cwd=root, start_new_session=True, **pipes) as run:
+        assert run.stdout.readline() == "running\n"
+        time.sleep(3)
+        os.killpg(run.pid, signal.SIGINT)
+        # The kernel shares these pipes: they close when it is gone.
+        said = run.communicate(timeout=30)[1]
+    assert run.returncode == 130, said
+    # The kernel may say more; the last words are ours.
+    assert said.splitlines()[-1].startswith("error: interrupted; the pages that were")
 
 
 def test_the_header_must_name_the_books_kernel(make_page):

@@ -1,23 +1,26 @@
 """What is out of step between a page and its notebook is found, with its remedy."""
 
 import json
+import shutil
 
 import pytest
 
 from book.pipeline import sync
 from book.pipeline.cache import fill
 from book.pipeline.make import make
+from book.pipeline.pages import Page
 from book.pipeline.targets import Targets
 
 BODY = """
 (label-one)=
 # 01 A title
 
-The value is {glue:text}`half:.2f`.
+The value is {glue:text}`half:.2f`, of {glue:text}`many` in all.
 
 ```{code-cell}
 from stacklm.notebook import glue
 glue("half", 1 / 2)
+glue("many", "3,150")
 print("half is", 1 / 2)
 ```
 
@@ -27,16 +30,24 @@ assert 1 + 1 == 2
 """
 
 
-@pytest.fixture
-def made(make_page):
-    """A page with its notebook made, and the targets it was made with."""
-    page = make_page(BODY)
+@pytest.fixture(scope="module")
+def executed(make_shared_page):
+    """A page with its notebook made; a run takes seconds, so tests share it."""
+    page = make_shared_page(BODY)
     (page.root / "_toc.yml").write_text(
         "format: jb-book\nroot: chapters/01_x\n", encoding="utf-8"
     )
-    targets = Targets.scan(page.root)
-    assert make(page, targets) == "executed"
-    return page, targets
+    assert make(page, Targets.scan(page.root)) == "executed"
+    return page
+
+
+@pytest.fixture
+def made(executed, tmp_path):
+    """A copy of the page and its notebook, and the targets they were made with."""
+    root = tmp_path / "book"
+    shutil.copytree(executed.root, root)
+    page = Page(root / executed.source.relative_to(executed.root), root)
+    return page, Targets.scan(root)
 
 
 def edit(path, old, new):
@@ -52,7 +63,7 @@ def test_a_page_in_step_has_no_problem_and_making_it_again_changes_no_byte(made)
     assert make(page, targets) == "unchanged"
     assert make(page, targets, force=True) == "executed, unchanged"
     assert page.notebook.read_bytes() == before
-    assert b"The value is 0.50." in before, "glue is filled in for Colab"
+    assert b"The value is 0.50, of 3,150 in all." in before, "glue is filled in"
     assert b"label-one)=" not in before
 
 
@@ -96,6 +107,51 @@ def test_a_notebook_that_is_missing_or_broken(made):
     assert "not valid JSON" in sync.problems(page, targets)[0]
     page.notebook.unlink()
     assert "does not exist" in sync.problems(page, targets)[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda nb: nb["cells"][1]["outputs"].pop(),
+        lambda nb: nb["cells"][1].update(execution_count=None),
+        lambda nb: nb["cells"].reverse(),
+        lambda nb: nb["cells"][2]["metadata"].update(tags=["nbval-ignore-output"]),
+        lambda nb: nb["metadata"].update(widgets={}),
+        lambda nb: nb["metadata"].update(extra=1),
+        lambda nb: nb["metadata"].pop("stacklm"),
+        lambda nb: nb.update(nbformat_minor=4),
+        lambda nb: nb.update(extra=1),
+    ],
+)
+def test_any_other_edit_of_a_notebook_is_found_too(made, change):
+    page, targets = made
+    nb = json.loads(page.notebook.read_text(encoding="utf-8"))
+    change(nb)
+    page.notebook.write_text(json.dumps(nb), encoding="utf-8")
+    found = sync.problems(page, targets)
+    assert len(found) == 1
+    assert "run `make notebooks`" in found[0]
+
+
+def test_files_that_no_page_accounts_for(made):
+    page, _ = made
+    assert sync.left_over(page.root) == []
+    for name in ("chapters/01.md", "chapters/00_old.ipynb", "exercises/09_x.md"):
+        (page.root / name).parent.mkdir(exist_ok=True)
+        (page.root / name).write_text("x", encoding="utf-8")
+    found = "\n".join(sync.left_over(page.root))
+    assert "chapters/01.md is not in _toc.yml" in found
+    assert "chapters/00_old.ipynb has no page" in found
+    assert "exercises/09_x.md has no solution" in found
+
+
+def test_a_page_that_cannot_be_read_is_one_message(make_page):
+    for body, message in [
+        ("```{code-cell}\n---\na: [\n---\n```\n", "mend that cell's options"),
+        ("```{raw-cell}\nx\n```\n", "has a {raw-cell}"),
+    ]:
+        (found,) = sync.problems(make_page(body), Targets())
+        assert message in found
 
 
 def test_a_cell_that_never_ran_or_shows_an_error_is_found(made):
@@ -161,6 +217,9 @@ def test_what_counts_as_text(data, counts):
 def test_the_build_reads_committed_outputs_and_runs_edited_pages(made):
     page, _ = made
     assert fill(page.root) == []
+    edit(page.notebook, "half is 0.5", "half is 0.6")
+    assert fill(page.root) == [page], "an output that no run gave is not shown"
+    edit(page.notebook, "half is 0.6", "half is 0.5")
     edit(page.source, "1 + 1", "0 + 2")
     assert fill(page.root) == [page]
 

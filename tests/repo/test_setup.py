@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ def setup(root, tmp_path, monkeypatch):
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "VENV", str(tmp_path / "venv"))
     monkeypatch.setattr(module, "PIP_LOG", str(tmp_path / "pip.log"))
+    monkeypatch.setattr(module, "WRITING", str(tmp_path / "venv" / "pip-is-writing"))
     return module
 
 
@@ -42,8 +44,11 @@ def test_a_missing_python_is_one_sentence(root):
     [
         (["NewConnectionError: Failed to establish a new connection"], "network"),
         (["ERROR: No matching distribution (from versions: none)"], "network"),
-        (["ERROR: THESE PACKAGES DO NOT MATCH THE HASHES"], "failed: ERROR: THESE"),
-        (["something odd"], "failed: something odd"),
+        (
+            ["ERROR: THESE DO NOT MATCH. If you", "ERROR: x"],
+            "failed: THESE DO NOT MATCH;",
+        ),
+        (["something odd"], "failed: something odd; mend that"),
     ],
 )
 def test_a_failed_install_is_one_sentence_with_the_log(setup, lines, message):
@@ -76,10 +81,79 @@ def test_a_finished_step_is_skipped_until_its_files_change(
     setup.prepare("book")
     setup.prepare("book")
     assert calls == ["the page builder"]
+    before = setup.read
     monkeypatch.setattr(setup, "read", lambda *names: b"changed")
-    monkeypatch.setattr(setup, "torch_pin", lambda: [])
     setup.prepare("book")
     assert len(calls) == 2
+    monkeypatch.setattr(setup, "read", before)
+    setup.prepare("book")
+    assert len(calls) == 3, "what .venv holds is of the other files"
+
+
+FAKE_PIP = """
+import sys, time
+print("Collecting a (from x)", flush=True)
+print("  Downloading a-1.0%s.whl (526.1 MB)" % ("-x" * 40), flush=True)
+if "late" in sys.argv: print("Installing collected packages: a", flush=True)
+if "slow" in sys.argv: time.sleep(60)
+sys.exit("fails" in sys.argv)
+"""
+
+
+@pytest.fixture
+def fake_pip(setup, monkeypatch, tmp_path):
+    """A pip that does as its arguments say, in a .venv that has one."""
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "pyvenv.cfg").touch()
+    monkeypatch.setattr(setup, "venv_python", lambda: sys.executable)
+    monkeypatch.setattr(setup, "PIP", ["-c", FAKE_PIP])
+    return setup
+
+
+def test_progress_shows_packages_and_large_downloads(fake_pip, capsys):
+    fake_pip.install("a package", [])
+    shown = capsys.readouterr().out
+    assert "  Collecting a\n" in shown
+    assert "526.1 MB" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remade"),
+    [(["late", "fails"], True), (["fails"], False), (["late"], False)],
+)
+def test_packages_in_halves_are_not_built_upon(
+    fake_pip, tmp_path, capsys, arguments, remade
+):
+    if "fails" in arguments:
+        with pytest.raises(fake_pip.SetupError):
+            fake_pip.install("a package", arguments)
+    else:
+        fake_pip.install("a package", arguments)
+    fake_pip.make_venv()
+    assert ("Creating .venv" in capsys.readouterr().out) is remade
+    assert not (tmp_path / "venv" / "pip-is-writing").exists()
+
+
+def test_an_interrupted_set_up_ends_in_a_sentence_and_takes_pip_with_it(root, tmp_path):
+    script = (
+        "import sys, os; sys.path.insert(0, 'book'); import setup\n"
+        f"setup.VENV, setup.PIP_LOG = {str(tmp_path)!r}, {str(tmp_path / 'log')!r}\n"
+        "setup.venv_python = lambda: sys.executable\n"
+        f"setup.PIP = ['-c', {FAKE_PIP!r}]\n"
+        "setup.prepare = lambda level: setup.install('a package', ['slow'])\n"
+        "setup.main('book')\n"
+    )
+    command = [sys.executable, "-c", script]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=root, **pipes) as run:
+        while b"526.1" not in run.stdout.readline():
+            pass
+        run.send_signal(signal.SIGINT)
+        # pip sleeps for a minute; its pipe closes when it is gone.
+        said = run.communicate(timeout=20)[1]
+    assert run.returncode != 0
+    assert said.startswith(b"error: interrupted; run the same command again")
+    assert (tmp_path / "log").read_text(encoding="utf-8").startswith("Collecting a")
 
 
 def test_reading_installs_no_torch_and_testing_installs_the_pin_alone(setup, root):

@@ -65,6 +65,12 @@ FLOPS = Check(
             "The product A @ A of the r × r Gram matrix is missing: 2r³ FLOPs a step.",
         ),
         Mistake(
+            "square priced like the others",
+            _formula(6, 0),
+            "You price all three products alike. The square of A multiplies two r × r "
+            "matrices: 2r³ FLOPs, c does not enter.",
+        ),
+        Mistake(
             "last product forgotten",
             _formula(2, 2),
             "One of the two products with X is missing. A step forms X Xᵀ and, at the "
@@ -124,6 +130,11 @@ ROWS = Check(
             "count, not fraction",
             lambda ids, vocab_size: ids.unique().numel(),
             "That is the number of rows. Divide by vocab_size for the fraction.",
+        ),
+        Mistake(
+            "percent",
+            lambda ids, vocab_size: 100 * ids.unique().numel() / vocab_size,
+            "That is in percent; a fraction is asked for, 0 to 1.",
         ),
         Mistake(
             "untouched rows",

@@ -58,6 +58,12 @@ IDEAL = Check(
             "You divide by the number of rows. That is right for a tall matrix only: a "
             "wide one has more columns than rows.",
         ),
+        Mistake(
+            "columns",
+            lambda m, n: n**-0.5,
+            "You divide by the number of columns. That is right for a wide matrix "
+            "only; w_gate is tall.",
+        ),
     ),
 )
 

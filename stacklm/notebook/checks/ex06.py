@@ -70,6 +70,12 @@ CONDITION = Check(
             "not reach it: measure what they return.",
         ),
         Mistake(
+            "one step",
+            lambda G: _conditions(G, steps=1),
+            "The second number is what one step gives. Five are asked for: "
+            "zeropower_via_newtonschulz5 does them all.",
+        ),
+        Mistake(
             "swapped",
             _spoiled(lambda before, after: (after, before)),
             "The two numbers are swapped: return (before, after).",
@@ -128,6 +134,12 @@ CLASSES = Check(
             _first_of_numel,
             "Shapes with the same number of entries are not the same shape: 256×1024 "
             "and 512×512 cannot be stacked.",
+        ),
+        Mistake(
+            "number of entries as key",
+            lambda shapes: _counts(shapes, lambda s: s[0] * s[1]),
+            "You count by the number of entries. Two shapes can have equally many and "
+            "still not share a stack: take (short, long) as the key.",
         ),
         Mistake(
             "(long, short)",

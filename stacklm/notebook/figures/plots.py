@@ -159,7 +159,7 @@ def bars(
         raise ValueError(f"every bar needs a group, {missing} have none")
     kinds = list(dict.fromkeys(groups[name] for name in values))
     colours = [style.line_style(kinds.index(groups[name]))["color"] for name in values]
-    with style.canvas(ax, size=(7, 0.9 + 0.42 * len(lengths))) as ax:
+    with style.canvas(ax, size=(5.6, 0.9 + 0.42 * len(lengths))) as ax:
         ax.barh(range(len(lengths)), lengths, color=colours, height=0.62)
         ax.set_yticks(range(len(lengths)), list(values))
         ax.invert_yaxis()

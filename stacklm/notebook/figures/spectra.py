@@ -60,7 +60,7 @@ def iterates(
                 "polynomial diverges there"
             )
         curves.append(numbers(value, f"iterate {step}"))
-    with style.canvas(ax, size=(7, 4)) as ax:
+    with style.canvas(ax, size=(5.6, 3.5)) as ax:
         if band is not None:
             ax.axhspan(*band, color=style.COLOURS[2], alpha=0.15, linewidth=0)
         style.guide(ax, 1.0, "1")
@@ -130,7 +130,7 @@ def trace(
     count = table.shape[1]
     picks = np.unique(np.linspace(0, count - 1, min(shown, count)).round().astype(int))
     steps = np.arange(len(rows))
-    with style.canvas(ax, size=(7, 4)) as ax:
+    with style.canvas(ax, size=(5.6, 3.5)) as ax:
         ax.set_yscale("log")
         style.guide(ax, 1.0, "1")
         ax.plot(steps, table[:, picks], color=style.INK, linewidth=0.9, alpha=0.8)

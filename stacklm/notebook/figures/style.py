@@ -67,13 +67,14 @@ def styled() -> AbstractContextManager:
 
 
 @contextmanager
-def canvas(ax: Axes | None = None, size: tuple[float, float] = (7, 3.6)) -> Iterator:
+def canvas(ax: Axes | None = None, size: tuple[float, float] = (5.6, 3.2)) -> Iterator:
     """Give axes to draw on; without ``ax``, make a figure and display it at the end.
 
     Args:
         ax: Axes of a figure that someone else will display (an explorer's frame), or
             None.
         size: Width and height in inches of the figure that is made when ``ax`` is None.
+            A phone shrinks it to 3.4 inches and the words in it with it: keep it small.
 
     Yields:
         The axes.
