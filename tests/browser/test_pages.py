@@ -14,7 +14,7 @@ CLIPPED = """() => {
     }
     return false;
   };
-  return [...document.querySelectorAll("article *")]
+  return [...document.querySelectorAll("article *, footer *")]
     .filter((e) => e.getBoundingClientRect().right > innerWidth + 1)
     .filter((e) => !scrolls(e) && !e.closest("mjx-assistive-mml"))
     .map((e) => `${e.tagName} ${e.className}: ${e.textContent.trim().slice(0, 60)}`);
