@@ -213,7 +213,7 @@ def _multiplier(
         return (step + 1) / warmup  # t + 1, so that step 0 trains
     if step < first_decay:
         return 1.0
-    return max(final, decayed((step - first_decay) / decay, final, shape))
+    return decayed((step - first_decay) / decay, final, shape)
 
 
 def decayed(p: float, final: float = 0.0, shape: str = "1-sqrt") -> float:

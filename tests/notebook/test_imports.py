@@ -11,7 +11,7 @@ import stacklm
 
 PACKAGE = Path(stacklm.__file__).parent
 FORBIDDEN = {"matplotlib", "ipywidgets", "IPython", "ipykernel"}
-PARTS = ("config", "model", "optim")
+PARTS = ("config", "model", "optim", "train")
 LIBRARY = sorted(
     path
     for path in PACKAGE.rglob("*.py")

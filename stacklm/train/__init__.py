@@ -1,0 +1,77 @@
+"""Training: from text on disk to a model.
+
+sources.py     documents: text, JSON Lines, Parquet, Hugging Face, Moby-Dick
+tokenizer.py   bytes, or BPE
+writer.py      documents to shards
+shards.py      what a shard is, and what is refused when it is opened
+shuffle.py     an order that is computed, not stored
+data.py        shards to batches
+feed.py        batches to the micro-batches of a step
+step.py        one optimizer step, complete
+loop.py        a whole run; recipes.py, options.py: its optimizers, its rhythm
+resume.py, checkpoint.py, interrupt.py   where it begins, what it saves, Ctrl-C
+log.py         metrics and progress
+__main__.py    the command: python -m stacklm.train --help
+"""
+
+from stacklm.train.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    checkpoints,
+    read_checkpoint,
+    restore,
+    save_checkpoint,
+)
+from stacklm.train.data import Batch, Tokens, open_tokens
+from stacklm.train.log import read_metrics
+from stacklm.train.loop import DivergedError, Run, pretrain, validate
+from stacklm.train.options import RunConfig
+from stacklm.train.recipes import adamw_alone, muon_and_adamw
+from stacklm.train.resume import Branch
+from stacklm.train.sources import (
+    Piece,
+    hugging_face,
+    json_lines,
+    moby_dick,
+    parquet_files,
+    rows_of,
+    text_files,
+)
+from stacklm.train.step import StepLog, optimizer_step
+from stacklm.train.tokenizer import BPETokenizer, ByteTokenizer, train_bpe
+from stacklm.train.writer import Written, write_shards
+
+__all__ = [
+    "BPETokenizer",
+    "Batch",
+    "Branch",
+    "ByteTokenizer",
+    "Checkpoint",
+    "CheckpointError",
+    "DivergedError",
+    "Piece",
+    "Run",
+    "RunConfig",
+    "StepLog",
+    "Tokens",
+    "Written",
+    "adamw_alone",
+    "checkpoints",
+    "hugging_face",
+    "json_lines",
+    "moby_dick",
+    "muon_and_adamw",
+    "open_tokens",
+    "optimizer_step",
+    "parquet_files",
+    "pretrain",
+    "read_checkpoint",
+    "read_metrics",
+    "restore",
+    "rows_of",
+    "save_checkpoint",
+    "text_files",
+    "train_bpe",
+    "validate",
+    "write_shards",
+]

@@ -1,0 +1,257 @@
+"""One optimizer step, complete: from micro-batches to clipped logits.
+
+    g  = sum_i (n_i / n) * grad loss_i          accumulation over micro-batches
+    c  = min(1, grad_clip / |g|)                one factor for all gradients
+    lr = multiplier(step) * peak                both optimizers, one multiplier
+
+Legend: micro-batch i has n_i targets that count, n of them in all; B sequences of T
+tokens in a micro-batch; L layers, H heads. Units: loss in nats per token, norms are
+L2, learning rates are per step.
+Sources: global clipping, Pascanu et al. 2013, arXiv:1211.5063; QK-clip after the step,
+Kimi K2, arXiv:2507.20534, section 2.1. Taught in chapter 10.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
+from torch.optim import Optimizer
+
+from stacklm.config import TrainConfig
+from stacklm.model import IGNORE_INDEX, LogitRecord
+from stacklm.optim import qk_clip_
+from stacklm.optim.schedule import wsd_multiplier
+
+
+@dataclass(frozen=True)
+class StepLog:
+    """What one step did; every figure is a plain Python number."""
+
+    step: int
+    """Which step, counted from 0."""
+    loss: float
+    """Mean over all targets of the step (nats per token)."""
+    grad_norm: float
+    """Of all gradients together, before clipping (L2 norm)."""
+    muon_lr: float
+    """Learning rate of Muon's first group; 0 without Muon (per step)."""
+    adamw_lr: float
+    """Learning rate of AdamW's first group (per step)."""
+    skipped: bool
+    """Whether the guard left weights and states as they were (yes or no)."""
+    max_logit: float | None
+    """Largest attention logit of the step, as the tier measures it, before
+    QK-clip (logit units); None if the step measured none."""
+    layers_clipped: int
+    """Layers in which QK-clip fired (count)."""
+    tokens: int
+    """Tokens that went through the model (count)."""
+
+
+def optimizer_step(
+    model: nn.Module,
+    batches: Iterable[Sequence],
+    muon: Optimizer | None,
+    adamw: Optimizer,
+    peaks: tuple,
+    step: int,
+    cfg: TrainConfig,
+    *,
+    multiplier: Callable[[int], float] | None = None,
+) -> StepLog:
+    """Accumulate, guard, clip, step both optimizers, clip the logits.
+
+    Gradients are averaged over the targets of all micro-batches, so that
+    the result does not depend on how the step is cut into them. A step
+    whose loss, gradient norm or logits are not finite is skipped: weights
+    and optimizer states stay as they were. The host waits for the device
+    once, and a second time in a step in which QK-clip fires.
+
+    With ``cfg.qk_clip_every`` 1, every forward pass records tier 1. With a
+    larger N, every Nth step first sends its own first micro-batch through
+    the model without gradients and records exact logits; no batch is used
+    up.
+
+    Args:
+        model: Called as ``model(x, targets, seq_ids)`` for (logits, loss),
+            and with ``record=`` if ``cfg`` asks for QK-clip. On CUDA it
+            runs under bf16 autocast, elsewhere in its own dtype.
+        batches: Micro-batches (x, targets) or (x, targets, seq_ids),
+            tensors (B, T) on any device; target -100 does not count.
+        muon: Muon, or None to leave everything to AdamW.
+        adamw: AdamW.
+        peaks: Learning rates at multiplier 1, (Muon's, AdamW's). Each is a
+            number, or one number per parameter group (per step).
+        step: Which step, counted from 0.
+        cfg: Schedule, clipping and QK-clip.
+        multiplier: Of the peaks, by step; None means the schedule of
+            ``cfg``.
+
+    Returns:
+        The step's figures, the loss being the mean over micro-batches.
+
+    Raises:
+        ValueError: No micro-batch, or not one peak per parameter group;
+            nothing has changed then.
+    """
+    batches = _on_device(batches, model)
+    now = (multiplier or schedule_of(cfg))(step)
+    rates = _rates(muon, adamw, peaks, now)
+    model.zero_grad(set_to_none=True)
+    record = _record_for(model, cfg, step)
+    if record is not None and cfg.qk_clip_every > 1:
+        _probe(model, batches[0], record)
+    in_training = record if cfg.qk_clip_every == 1 else None
+    mean = _accumulate(model, batches, in_training)
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    # The one wait for the device; all decisions follow from it.
+    loss, norm, top = _read(mean, get_total_norm(gradients), record)
+
+    finite = math.isfinite(loss) and math.isfinite(norm) and top < math.inf
+    fired = 0
+    if not finite:
+        model.zero_grad(set_to_none=True)  # no one may trip over a NaN
+    else:
+        _clip_(gradients, norm, cfg.grad_clip)
+        for optimizer, own in rates:
+            _set_rates(optimizer, own)
+            optimizer.step()
+        if top > cfg.qk_clip_tau:
+            fired = qk_clip_(model, record.maxima, cfg.qk_clip_tau)
+    return StepLog(
+        step=step,
+        loss=loss,
+        grad_norm=norm,
+        muon_lr=rates[0][1][0] if muon is not None else 0.0,
+        adamw_lr=rates[-1][1][0],
+        skipped=not finite,
+        max_logit=None if top == -math.inf else top,
+        layers_clipped=fired,
+        tokens=sum(batch[0].numel() for batch in batches),
+    )
+
+
+def schedule_of(cfg: TrainConfig) -> Callable[[int], float]:
+    """The multiplier of the peaks that a configuration describes."""
+    return wsd_multiplier(
+        warmup_steps=cfg.warmup_steps,
+        total_steps=cfg.total_steps,
+        decay_steps=cfg.decay_steps,
+    )
+
+
+def forward_loss(model: nn.Module, batch: Sequence, record=None) -> Tensor:
+    """The loss of one micro-batch: bf16 autocast on CUDA, as it is elsewhere."""
+    device = batch[0].device.type
+    kept = {} if record is None else {"record": record}
+    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        return model(*batch, **kept)[1]
+
+
+def count_targets(batch: Sequence) -> Tensor:
+    """How many targets of a micro-batch carry a loss; stays on the device."""
+    return (batch[1] != IGNORE_INDEX).sum()
+
+
+def to_device(batch: Sequence, device: torch.device) -> list[Tensor | None]:
+    """Send the tensors of a micro-batch, without waiting for them."""
+    return [t if t is None else t.to(device, non_blocking=True) for t in batch]
+
+
+def _on_device(batches: Iterable[Sequence], model: nn.Module) -> list[list]:
+    device = next(model.parameters()).device
+    batches = [to_device(batch, device) for batch in batches]
+    if not batches:
+        raise ValueError(
+            "a step needs at least one micro-batch, got none; give it a list of "
+            "(x, targets, seq_ids)"
+        )
+    return batches
+
+
+def _accumulate(model: nn.Module, batches: list[list], record) -> Tensor:
+    """Add up gradients; return the mean loss, still on the device.
+
+    The mean goes over targets, not over means of micro-batches: with document
+    ends (target -100) those differ, and would depend on the micro-batch size.
+    """
+    counts = [count_targets(batch) for batch in batches]
+    total = sum(counts).clamp(min=1)
+    mean = 0.0
+    for batch, count in zip(batches, counts, strict=True):
+        share = forward_loss(model, batch, record) * count / total
+        share.backward()
+        mean = mean + share.detach()
+    return mean
+
+
+def _read(loss: Tensor, norm: Tensor, record) -> tuple[float, float, float]:
+    """Fetch all that the host must decide on, in one transfer."""
+    kind = {"dtype": loss.dtype, "device": loss.device}
+    nothing = loss.new_full((), -math.inf)
+    top = nothing if record is None else record.maxima.amax()
+    return tuple(torch.stack([loss, norm.to(**kind), top.to(**kind)]).tolist())
+
+
+def _clip_(gradients: list[Tensor], norm: float, limit: float) -> None:
+    """Scale all gradients by one factor if they are longer than `limit`."""
+    if 0 < limit < norm:
+        torch._foreach_mul_(gradients, limit / norm)
+
+
+def _record_for(model: nn.Module, cfg: TrainConfig, step: int) -> LogitRecord | None:
+    if not cfg.qk_clip_every or step % cfg.qk_clip_every:
+        return None
+    device = next(model.parameters()).device
+    return LogitRecord(model.cfg.n_layers, model.cfg.n_heads, device=device)
+
+
+@torch.no_grad()
+def _probe(model: nn.Module, batch: list, record: LogitRecord) -> None:
+    """Record exact logits in a forward pass that keeps nothing else."""
+    with _exact_records(model):
+        forward_loss(model, batch, record)
+
+
+@contextmanager
+def _exact_records(model: nn.Module):
+    layers = [m for m in model.modules() if hasattr(m, "record_exact")]
+    before = [layer.record_exact for layer in layers]
+    try:
+        for layer in layers:
+            layer.record_exact = True
+        yield
+    finally:
+        for layer, exact in zip(layers, before, strict=True):
+            layer.record_exact = exact
+
+
+def _rates(muon, adamw, peaks, now: float) -> list[tuple[Optimizer, list[float]]]:
+    """Each optimizer with the learning rates of its groups at a multiplier."""
+    rates = []
+    for optimizer, peak in zip((muon, adamw), peaks, strict=True):
+        if optimizer is None:
+            continue
+        groups = len(optimizer.param_groups)
+        own = list(peak) if isinstance(peak, (list, tuple)) else [peak] * groups
+        if len(own) != groups:
+            raise ValueError(
+                f"{type(optimizer).__name__} has {groups} parameter groups, got "
+                f"{len(own)} peak learning rates; give one number, or one per group"
+            )
+        rates.append((optimizer, [now * each for each in own]))
+    return rates
+
+
+def _set_rates(optimizer: Optimizer, rates: list[float]) -> None:
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)  # a compiled step holds on to the tensor
+        else:
+            group["lr"] = rate
