@@ -176,6 +176,8 @@ class Tokens:
             check_ids(ids[-1], self.vocab_size, shard, at)
             docs.append(shard.documents(at, n))
             begin, count, i = begin + n, count - n, i + 1
+        if len(ids) == 1:
+            return ids[0], docs[0]
         return np.concatenate(ids), np.concatenate(docs)
 
 

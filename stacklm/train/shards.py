@@ -73,9 +73,11 @@ class Shard:
 
     def documents(self, start: int, count: int) -> np.ndarray:
         """Document of each position from ``start`` on, int64, (count,)."""
-        first, last = np.searchsorted(self.starts, [start, start + count - 1], "right")
+        first, last = self.starts.searchsorted((start, start + count - 1), "right")
+        if first == last:  # the common case
+            return np.full(count, self.before + int(first) - 1)
         inside = self.starts[first:last].astype(np.int64)  # few, and often none
-        steps = np.searchsorted(inside, np.arange(start, start + count), "right")
+        steps = inside.searchsorted(np.arange(start, start + count), "right")
         return self.before + int(first) + steps - 1
 
     def where(self, position: int) -> str:
