@@ -1,5 +1,6 @@
 """What the repository promises at its front: commands, licences, address, weight."""
 
+import ast
 import re
 import subprocess
 
@@ -90,10 +91,19 @@ def test_citation_and_licences_agree(root):
 
 
 def test_files_and_functions_stay_short(tracked, root):
-    for path in tracked:
-        if path.suffix == ".py" and path.exists():
-            lines = path.read_text(encoding="utf-8").count("\n")
-            assert lines <= 300, f"{path.relative_to(root)}: {lines} lines"
+    for path in (p for p in tracked if p.suffix == ".py" and p.exists()):
+        text, where = path.read_text(encoding="utf-8"), path.relative_to(root)
+        assert text.count("\n") <= 300, f"{where}: {text.count(chr(10))} lines"
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                assert code_lines(node) <= 40, f"{where}: {node.name} is long"
+
+
+def code_lines(node: ast.FunctionDef) -> int:
+    """Lines of a function's body; a docstring may take the room it needs."""
+    documented = ast.get_docstring(node) is not None
+    body = node.body[documented:] or node.body
+    return node.end_lineno - body[0].lineno + 1
 
 
 def test_the_repository_stays_light(tracked, root):
