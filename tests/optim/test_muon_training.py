@@ -7,26 +7,7 @@ import pytest
 import torch
 
 from stacklm.optim import Muon, muon_scale
-
-SHAPES = [(8, 24), (24, 8), (16, 16)]
-
-
-def parameters(dtype=torch.float32, shapes=SHAPES, seed=0):
-    torch.manual_seed(seed)
-    return [torch.nn.Parameter(torch.randn(shape).to(dtype)) for shape in shapes]
-
-
-def give_gradients(params, seed, scale=1.0):
-    generator = torch.Generator().manual_seed(seed)
-    for p in params:
-        p.grad = (scale * torch.randn(p.shape, generator=generator)).to(p.dtype)
-
-
-def run(muon, params, steps=3):
-    for step in range(steps):
-        give_gradients(params, step)
-        muon.step()
-    return [p.detach().clone() for p in params]
+from tests.optim.steps import give_gradients, parameters, run
 
 
 def test_closure_runs_with_gradients_and_its_loss_comes_back():
