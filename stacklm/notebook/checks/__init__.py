@@ -1,12 +1,16 @@
 """The checks of the exercises, by key; one module per exercise."""
 
+import pkgutil
+from importlib import import_module
 from typing import Any
 
 from stacklm.notebook.checking import Check, judge
-from stacklm.notebook.checks import ex01, ex02, ex06
 
+EXERCISES = sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name[:2] == "ex")
 CHECKS: dict[str, Check] = {
-    check.key: check for module in (ex01, ex02, ex06) for check in module.CHECKS
+    check.key: check
+    for name in EXERCISES
+    for check in import_module(f"{__name__}.{name}").CHECKS
 }
 
 
