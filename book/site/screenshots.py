@@ -14,8 +14,9 @@ from book.site import chromium
 ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "_build" / "html"
 WIDTHS = (1280, 390)
-# Scrolling down once brings in what is loaded near the viewport: the widgets.
-SCROLL = "scrollTo(0, document.body.scrollHeight)"
+# Widgets are loaded when one comes near the viewport. Each is announced by a script.
+VIEWS = 'script[type$="widget-view+json"]'
+SCROLL = "view => view.parentElement.scrollIntoView()"
 WIDGETS = "() => [...document.querySelectorAll('.widget-subarea')].length"
 
 
@@ -25,8 +26,8 @@ def take(context: BrowserContext, page_path: Path, picture: Path, width: int) ->
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(page_path.as_uri(), wait_until="load")
     page.evaluate("window.MathJax?.startup?.promise")
-    if page.locator('script[type$="widget-view+json"]').count():
-        page.evaluate(SCROLL)
+    if page.locator(VIEWS).count():
+        page.locator(VIEWS).first.evaluate(SCROLL)
         page.wait_for_function(WIDGETS)
         page.evaluate("scrollTo(0, 0)")
     page.screenshot(path=picture, full_page=True)
