@@ -48,6 +48,27 @@ def newton_schulz_flops(rows, cols, steps):
     return steps * (4 * r**2 * c + 2 * r**3)
 
 
+def clip_factor(norm, limit):
+    return min(1.0, limit / norm)
+
+
+def adamw_step(norms, limit):
+    m = v = 0.0
+    for norm in norms:
+        g = clip_factor(norm, limit) * norm
+        m, v = 0.9 * m + 0.1 * g, 0.95 * v + 0.05 * g**2
+    t = len(norms)
+    return m / (1 - 0.9**t) / (v / (1 - 0.95**t)) ** 0.5
+
+
+def last_share(norms, limit):
+    momentum = 0.0
+    for norm in norms:
+        last = clip_factor(norm, limit) * norm
+        momentum = 0.95 * momentum + last
+    return last / momentum
+
+
 REFERENCE = {
     "01a": newton_schulz_flops,
     "01b": lambda ids, vocab_size: len(set(ids.flatten().tolist())) / vocab_size,
@@ -57,6 +78,9 @@ REFERENCE = {
     "06a": condition_numbers,
     "06b": shape_classes,
     "06c": batched,
+    "09a": clip_factor,
+    "09b": adamw_step,
+    "09c": last_share,
 }
 MISTAKES = [
     pytest.param(key, mistake, id=f"{key} {mistake.name}")
