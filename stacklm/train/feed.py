@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 
 from stacklm.config import StackConfig, TrainConfig
@@ -83,5 +84,5 @@ def _plain(batch):
     Attention needs no mask then, and may take its fastest kernel.
     """
     x, targets, seq_ids = batch
-    whole = seq_ids is None or bool((seq_ids == seq_ids[:, :1]).all())
+    whole = seq_ids is None or torch.equal(seq_ids[:, 1:], seq_ids[:, :-1])
     return x, targets, None if whole else seq_ids

@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -231,7 +231,7 @@ class _Trainer:
         run.step += 1
         run.skips = run.skips + 1 if log.skipped else 0
         speed = {"seconds": seconds, "tokens_per_second": log.tokens / seconds}
-        record = {**asdict(log), **speed}
+        record = {**vars(log), **speed}
         every, last = self.run_cfg.validate_every, run.step == self.plan.total_steps
         if fixed and (last or run.step % every == 0):
             record["val_loss"] = validate(run.model, fixed)

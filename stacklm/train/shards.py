@@ -65,11 +65,32 @@ class Shard:
         """
         if self.ids is not None:
             return self.ids[start : start + count]
-        end = os.path.getsize(self.path)
-        if end < Layout(self.size, len(self.starts)).end:  # a map would crash on it
-            raise ValueError(f"{self.path} ends at offset {end}; it was cut while open")
-        offset = HEADER_BYTES + TOKEN.itemsize * start
-        return np.fromfile(self.path, TOKEN, count, offset=offset)
+        return self.read_rows(np.array([start]), count)[0]
+
+    def read_rows(self, starts: np.ndarray, count: int) -> np.ndarray:
+        """Ids from each of B positions on, uint16, (B, count).
+
+        Raises:
+            ValueError: The file has become shorter since it was opened.
+        """
+        if self.ids is not None:
+            return self.ids[starts[:, None] + np.arange(count)]
+        rows = np.empty((len(starts), count), TOKEN)
+        with open(self.path, "rb", buffering=0) as file:
+            end = os.fstat(file.fileno()).st_size
+            if end < Layout(self.size, len(self.starts)).end:  # a map would crash on it
+                raise ValueError(
+                    f"{self.path} ends at offset {end}; it was cut while open"
+                )
+            for row, start in zip(rows, starts.tolist(), strict=True):
+                file.seek(HEADER_BYTES + TOKEN.itemsize * start)
+                file.readinto(row)
+        return rows
+
+    def document_of(self, positions: np.ndarray) -> np.ndarray:
+        """Document of each position, int64, (B,)."""
+        found = self.starts.searchsorted(positions.astype(START), "right")
+        return self.before - 1 + found
 
     def documents(self, start: int, count: int) -> np.ndarray:
         """Document of each position from ``start`` on, int64, (count,)."""

@@ -71,7 +71,7 @@ def optimizer_step(
     the result does not depend on how the step is cut into them. A step
     whose loss, gradient norm or logits are not finite is skipped: weights
     and optimizer states stay as they were. The host waits for the device
-    once, and a second time in a step in which QK-clip fires.
+    once, whatever happens.
 
     With ``cfg.qk_clip_every`` 1, every forward pass records tier 1. With a
     larger N, every Nth step first sends its own first micro-batch through
@@ -100,30 +100,32 @@ def optimizer_step(
         ValueError: No micro-batch, or not one peak per parameter group;
             nothing has changed then.
     """
-    batches = _on_device(batches, model)
+    params = list(model.parameters())
+    batches = _on_device(batches, params[0].device)
     now = (multiplier or schedule_of(cfg))(step)
     rates = _rates(muon, adamw, peaks, now)
-    model.zero_grad(set_to_none=True)
+    _forget_gradients(params)
     record = _record_for(model, cfg, step)
     if record is not None and cfg.qk_clip_every > 1:
         _probe(model, batches[0], record)
     in_training = record if cfg.qk_clip_every == 1 else None
     mean = _accumulate(model, batches, in_training)
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    gradients = [p.grad for p in params if p.grad is not None]
     # The one wait for the device; all decisions follow from it.
-    loss, norm, top = _read(mean, get_total_norm(gradients), record)
+    loss, norm, maxima = _read(mean, get_total_norm(gradients), record)
 
+    top = -math.inf if maxima is None else maxima.amax().item()
     finite = math.isfinite(loss) and math.isfinite(norm) and top < math.inf
     fired = 0
     if not finite:
-        model.zero_grad(set_to_none=True)  # no one may trip over a NaN
+        _forget_gradients(params)  # no one may trip over a NaN
     else:
         _clip_(gradients, norm, cfg.grad_clip)
         for optimizer, own in rates:
             _set_rates(optimizer, own)
             optimizer.step()
         if top > cfg.qk_clip_tau:
-            fired = qk_clip_(model, record.maxima, cfg.qk_clip_tau)
+            fired = qk_clip_(model, maxima, cfg.qk_clip_tau)
     return StepLog(
         step=step,
         loss=loss,
@@ -164,8 +166,7 @@ def to_device(batch: Sequence, device: torch.device) -> list[Tensor | None]:
     return [t if t is None else t.to(device, non_blocking=True) for t in batch]
 
 
-def _on_device(batches: Iterable[Sequence], model: nn.Module) -> list[list]:
-    device = next(model.parameters()).device
+def _on_device(batches: Iterable[Sequence], device: torch.device) -> list[list]:
     batches = [to_device(batch, device) for batch in batches]
     if not batches:
         raise ValueError(
@@ -191,12 +192,18 @@ def _accumulate(model: nn.Module, batches: list[list], record) -> Tensor:
     return mean
 
 
-def _read(loss: Tensor, norm: Tensor, record) -> tuple[float, float, float]:
+def _read(loss: Tensor, norm: Tensor, record) -> tuple[float, float, Tensor | None]:
     """Fetch all that the host must decide on, in one transfer."""
-    kind = {"dtype": loss.dtype, "device": loss.device}
-    nothing = loss.new_full((), -math.inf)
-    top = nothing if record is None else record.maxima.amax()
-    return tuple(torch.stack([loss, norm.to(**kind), top.to(**kind)]).tolist())
+    found = [loss.reshape(1), norm.reshape(1)]
+    if record is None:
+        return *torch.cat(found).tolist(), None
+    on_host = torch.cat([*found, record.maxima.flatten()]).cpu()
+    return *on_host[:2].tolist(), on_host[2:].view_as(record.maxima)
+
+
+def _forget_gradients(params: list[nn.Parameter]) -> None:
+    for p in params:
+        p.grad = None
 
 
 def _clip_(gradients: list[Tensor], norm: float, limit: float) -> None:
