@@ -9,7 +9,8 @@ data.py        shards to batches
 feed.py        batches to the micro-batches of a step
 step.py        one optimizer step, complete
 loop.py        a whole run; recipes.py, options.py: its optimizers, its rhythm
-resume.py, checkpoint.py, interrupt.py   where it begins, what it saves, Ctrl-C
+resume.py, checkpoint.py   where it begins, what it saves
+interrupt.py, lock.py      Ctrl-C; one process per folder
 log.py         metrics and progress
 __main__.py    the command: python -m stacklm.train --help
 """
@@ -23,6 +24,7 @@ from stacklm.train.checkpoint import (
     save_checkpoint,
 )
 from stacklm.train.data import Batch, Tokens, open_tokens
+from stacklm.train.lock import BusyError
 from stacklm.train.log import read_metrics
 from stacklm.train.loop import DivergedError, Run, pretrain, validate
 from stacklm.train.options import RunConfig
@@ -45,6 +47,7 @@ __all__ = [
     "BPETokenizer",
     "Batch",
     "Branch",
+    "BusyError",
     "ByteTokenizer",
     "Checkpoint",
     "CheckpointError",

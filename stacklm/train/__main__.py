@@ -13,6 +13,7 @@ from pathlib import Path
 from stacklm.config import count_params
 from stacklm.train.checkpoint import CheckpointError
 from stacklm.train.data import open_tokens
+from stacklm.train.lock import BusyError, only_one
 from stacklm.train.loop import DivergedError, Run, pretrain
 from stacklm.train.presets import PRESETS, Preset, describe, override
 from stacklm.train.recipes import adamw_alone, muon_and_adamw
@@ -22,6 +23,12 @@ from stacklm.train.writer import write_shards
 
 READERS = {".txt": text_files, ".jsonl": json_lines, ".parquet": parquet_files}
 """What reads a single file, by its ending."""
+
+ERRORS = (
+    *(BusyError, CheckpointError, DivergedError),
+    *(ImportError, OSError, TypeError, ValueError),
+)
+"""What a person can put right; anything else shows where it came from."""
 
 DESCRIPTION = """\
 Train a language model: Muon for its hidden matrices, AdamW for the rest.
@@ -67,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
             print(describe(preset))
             return 0
         run = _train(args, preset)
-    except (CheckpointError, DivergedError, OSError, TypeError, ValueError) as error:
+    except ERRORS as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -109,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         help="set fields of the configuration",
     )
     add("--fields", action="store_true", help="list all fields and stop")
-    add("--quiet", action="store_true", help="no line of progress")
+    add("--quiet", action="store_true", help="no bar of progress")
     _add_kinds_of_run(add)
     return parser
 
@@ -176,8 +183,9 @@ def _source(data: str, out: Path) -> str | Path:
             f"it, or write shards with stacklm.train.write_shards"
         )
     shards = out / "shards"
-    if not (shards / "index.json").exists():
-        write_shards(READERS[path.suffix](path), shards)
+    with only_one(shards):
+        if not (shards / "index.json").exists():
+            write_shards(READERS[path.suffix](path), shards)
     return shards
 
 

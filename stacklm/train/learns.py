@@ -11,13 +11,14 @@ Units: losses in nats per token, learning rates per step. Taught in chapter 11.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
 from stacklm.train.data import open_tokens
-from stacklm.train.loop import pretrain
+from stacklm.train.loop import DivergedError, pretrain
 from stacklm.train.options import RunConfig
 from stacklm.train.presets import PRESETS
 from stacklm.train.recipes import adamw_alone, muon_and_adamw
@@ -84,11 +85,14 @@ def main(argv: list[str] | None = None) -> int:
             seed=seed,
         )
         build = muon_and_adamw if muon_lr else adamw_alone
-        run = pretrain(preset.model, cfg, data, val=val, run_cfg=RUN, optimizers=build)
-        loss = run.validation[-1][1]
+        try:
+            ends = {"val": val, "run_cfg": RUN, "optimizers": build}
+            points = pretrain(preset.model, cfg, data, **ends).validation
+        except DivergedError:
+            points = [(args.steps, math.inf)]  # a worse neighbour, as good as any
         side = f"Muon {muon_lr:g} + AdamW" if muon_lr else "AdamW"
-        print(f"{side} {adamw_lr:g}, seed {seed}: {loss:.4f}", flush=True)
-        return run.validation
+        print(f"{side} {adamw_lr:g}, seed {seed}: {points[-1][1]:.4f}", flush=True)
+        return points
 
     def final(muon_lr, adamw_lr):
         """The mean over the seeds that the sweep looks at."""

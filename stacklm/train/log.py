@@ -1,4 +1,4 @@
-"""What a run says while it goes on: metrics for programs, a line for people.
+"""What a run says while it goes on: metrics for programs, a bar for people.
 
 ``metrics.jsonl`` holds one JSON object per step: the fields of ``StepLog``,
 ``val_loss`` where the step ended with a validation, ``seconds`` and
@@ -12,10 +12,12 @@ import json
 import math
 import os
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
+
+BAR = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+"""tqdm's own form without steps per second: the figures have tokens per second."""
 
 
 class Metrics:
@@ -82,63 +84,89 @@ class Metrics:
 
 
 class Progress:
-    """One line of progress: rewritten in place on a terminal, repeated elsewhere.
+    """A bar with losses, learning rates and speed; drawn by tqdm.
+
+    On a terminal and in a notebook the bar moves in place. Elsewhere, as in the log of
+    a cluster, it becomes one line every ten seconds.
 
     Args:
         total: Steps of the run (count).
-        show: Whether to print; None prints if `stream` is a terminal.
+        done: Steps done before this call (count).
+        show: Whether to draw; None draws if `stream` is a terminal.
         stream: Where to; None means standard error.
     """
 
     def __init__(
         self,
         total: int,
+        done: int = 0,
         show: bool | None = None,
         stream: TextIO | None = None,
     ):
-        self.total = total
-        self.stream = stream or sys.stderr
-        self.in_place = self.stream.isatty()
-        self.show = self.in_place if show is None else show
-        self._next = 0.0  # when the line is due again
+        stream = stream or sys.stderr
+        self._bar = None
         self._val = None
         self._skipped = 0
+        if stream.isatty() if show is None else show:
+            # It looks for a notebook when it is imported, so not before it is needed.
+            from tqdm import auto, std
+
+            in_notebook = auto.notebook_tqdm is not std.tqdm
+            in_place = in_notebook or stream.isatty()
+            self._bar = auto.tqdm(
+                total=total,
+                initial=done,
+                file=stream if in_place else Lines(stream),
+                mininterval=0.2 if in_place else 10.0,
+                miniters=1,  # look at the clock in every step
+                dynamic_ncols=in_place,
+                bar_format=BAR,
+            )
 
     def update(self, record: dict) -> None:
-        """Take note of a step, and print if the line is due."""
+        """Take note of a step, and draw if it is time."""
         self._skipped += record["skipped"]
         self._val = record.get("val_loss", self._val)
-        last = record["step"] + 1 == self.total
-        if not self.show or (time.monotonic() < self._next and not last):
-            return
-        self._next = time.monotonic() + (0.2 if self.in_place else 10.0)
-        line = self.line(record)
-        print(f"\r{line}\x1b[K" if self.in_place else line, end="", file=self.stream)
-        end = "\n" if last or not self.in_place else ""
-        print(end=end, file=self.stream, flush=True)
+        if self._bar is not None:
+            self._bar.set_postfix_str(self.figures(record), refresh=False)
+            self._bar.update()
 
-    def line(self, record: dict) -> str:
-        """The line: step, losses, learning rates, speed, time left."""
-        done = record["step"] + 1
-        left = (self.total - done) * record["seconds"]
+    def figures(self, record: dict) -> str:
+        """What stands beside the bar: losses, learning rates, speed, trouble."""
+        clipped = record["layers_clipped"]
         parts = [
-            f"step {done}/{self.total}",
             f"loss {_short(record['loss'])}",
             "" if self._val is None else f"val {_short(self._val)}",
             f"lr {record['muon_lr']:.1e} {record['adamw_lr']:.1e}",
             f"{record['tokens_per_second']:,.0f} tokens/s",
-            f"{_clock(left)} left",
             f"{self._skipped} skipped" if self._skipped else "",
-            f"QK-clip in {record['layers_clipped']} layers"
-            if record["layers_clipped"]
-            else "",
+            f"QK-clip in {clipped} layers" if clipped else "",
         ]
-        return "  ".join(part for part in parts if part)
+        return ", ".join(part for part in parts if part)
 
-    def say(self, text: str) -> None:
-        """Print a sentence of its own, below the line."""
-        if self.show:
-            print(f"\n{text}" if self.in_place else text, file=self.stream, flush=True)
+    def close(self) -> None:
+        """Draw the last state and leave it there."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+class Lines:
+    """A stream for a bar that cannot go back: each new state is a line of its own."""
+
+    def __init__(self, stream: TextIO):
+        self.stream, self._last = stream, ""
+        self.encoding = getattr(stream, "encoding", None)  # whether blocks can be drawn
+
+    def write(self, text: str) -> None:
+        """Write a state of the bar, unless it is the last one again."""
+        state = text.strip()
+        if state and state != self._last:
+            print(state, file=self.stream)
+            self._last = state
+
+    def flush(self) -> None:
+        """Send what was written on its way."""
+        self.stream.flush()
 
 
 def read_metrics(path: Path) -> list[dict]:
@@ -171,9 +199,3 @@ def _finite(value):
 
 def _short(loss: float | None) -> str:
     return "not finite" if loss is None else f"{loss:.3f}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"

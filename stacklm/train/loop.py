@@ -27,6 +27,7 @@ from stacklm.model import Stack100M
 from stacklm.train.checkpoint import restore, save_checkpoint
 from stacklm.train.feed import check_fit, micro_batches, validation_batches
 from stacklm.train.interrupt import Interrupt
+from stacklm.train.lock import only_one
 from stacklm.train.log import Metrics, Progress
 from stacklm.train.options import RunConfig
 from stacklm.train.recipes import muon_and_adamw
@@ -106,12 +107,13 @@ def pretrain(
         optimizers: (model, train_cfg) -> (muon or None, adamw), at peak learning
             rates; None means ``muon_and_adamw``.
         device: None means CUDA if there is one, otherwise the CPU.
-        progress: Whether to print a line of progress; None means on a terminal.
+        progress: Whether to draw a bar of progress; None means on a terminal.
 
     Returns:
         The run: model, optimizers, records.
 
     Raises:
+        BusyError: Another process is training in `out`.
         CheckpointError: No checkpoint in `out` is whole.
         DivergedError: ``run_cfg.max_skips`` steps in a row had no finite gradients.
         FileExistsError: `out` has checkpoints, and `resume` is False.
@@ -130,13 +132,15 @@ def pretrain(
     out = None if out is None else Path(out)
     check_fit(model_cfg, train_cfg, data=data, val=val)
     where = {"out": out, "resume": resume, "branch": branch}
-    plan = make_plan(model_cfg, train_cfg, data, **where)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    caller = torch.random.fork_rng([device] if device.type == "cuda" else [])
+    with only_one(out), caller:
+        plan = make_plan(model_cfg, train_cfg, data, **where)
         build = optimizers or muon_and_adamw
         run, peaks = _begin(model_cfg, train_cfg, plan, build, device)
         trainer = _Trainer(run, peaks, train_cfg, run_cfg, plan, data, val, out)
-        trainer.go_on(Progress(plan.total_steps, progress))
+        with closing(Progress(plan.total_steps, run.step, progress)) as watch:
+            trainer.go_on(watch)
     return run
 
 

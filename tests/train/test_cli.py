@@ -70,7 +70,9 @@ def test_a_run_and_the_same_command_once_more(command, tmp_path):
 
 def test_progress_is_shown_unless_quiet(command, tmp_path):
     loud = [arg for arg in SMALL if arg != "--quiet"]
-    assert "step 8/8  loss" in command("--out", tmp_path / "loud", *loud)[2]
+    last = command("--out", tmp_path / "loud", *loud)[2].splitlines()[-1]
+    assert "| 8/8 [" in last
+    assert "loss" in last
     assert command("--out", tmp_path / "quiet", *SMALL)[2] == ""
 
 

@@ -87,39 +87,83 @@ def test_without_a_path_records_stay_in_memory():
     assert metrics.records == [record(0)]
 
 
-def test_the_line_says_what_matters():
+def test_the_figures_beside_the_bar_say_what_matters():
     progress = Progress(100)
-    line = progress.line(record(9))
-    assert line.startswith("step 10/100  loss 2.500  lr 1.0e-02 3.0e-03")
-    assert "4,096 tokens/s" in line
-    assert "0:00:45 left" in line
-    assert "val" not in line
-    assert "skipped" not in line
+    figures = progress.figures(record(9))
+    assert figures == "loss 2.500, lr 1.0e-02 3.0e-03, 4,096 tokens/s"
     progress.update(record(10, skipped=True, loss=None, val_loss=2.25))
-    line = progress.line(record(11, layers_clipped=2))
-    assert "val 2.250" in line
-    assert "1 skipped" in line
-    assert "QK-clip in 2 layers" in line
-    assert "loss not finite" in progress.line(record(12, loss=None))
+    figures = progress.figures(record(11, layers_clipped=2))
+    assert "val 2.250" in figures
+    assert "1 skipped" in figures
+    assert "QK-clip in 2 layers" in figures
+    assert "loss not finite" in progress.figures(record(12, loss=None))
 
 
-def test_a_terminal_gets_one_line_and_a_file_gets_few():
-    terminal, file = Terminal(), io.StringIO()
-    for stream, show in ((terminal, None), (file, True)):
-        progress = Progress(100, show, stream)
-        for step in range(100):
-            progress.update(record(step))
-    assert terminal.getvalue().count("\n") == 1
-    assert terminal.getvalue().endswith("\x1b[K\n")
-    assert "step 100/100" in terminal.getvalue()
+def run_through(progress, first=0, steps=100):
+    for step in range(first, steps):
+        progress.update(record(step))
+    progress.close()
+
+
+def test_a_terminal_gets_a_bar_in_place():
+    terminal = Terminal()
+    run_through(Progress(100, stream=terminal))
+    text = terminal.getvalue()
+    assert text.count("\n") == 1
+    assert text.endswith("\n")
+    last = text.strip().split("\r")[-1]
+    assert last.startswith("100%|")
+    assert "| 100/100 [" in last
+    assert "4,096 tokens/s]" in last
+
+
+def test_a_file_gets_a_line_every_ten_seconds(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("tqdm.std.time", lambda: clock[0])
+    file = io.StringIO()
+    progress = Progress(100, show=True, stream=file)
+    for step in range(100):
+        clock[0] += 0.5
+        progress.update(record(step))
+    progress.close()
     lines = file.getvalue().splitlines()
-    assert lines[0].startswith("step 1/100")
-    assert lines[-1].startswith("step 100/100")
+    assert [line.split("| ")[-1].split("/")[0] for line in lines] == [
+        *("0", "20", "40", "60", "80", "100"),
+    ]
+    assert lines[1].endswith(
+        "[00:10<00:40, loss 2.500, lr 1.0e-02 3.0e-03, 4,096 tokens/s]"
+    )
     assert "\r" not in file.getvalue()
+
+
+def test_a_resumed_run_goes_on_where_the_bar_was():
+    file = io.StringIO()
+    progress = Progress(100, 40, True, file)
+    assert "| 40/100 [" in file.getvalue()
+    run_through(progress, 40)
+    assert "| 100/100 [" in file.getvalue().splitlines()[-1]
 
 
 def test_a_file_gets_nothing_unless_asked():
     file = io.StringIO()
-    progress = Progress(2, None, file)
-    progress.update(record(0))
+    run_through(Progress(100, stream=file))
     assert file.getvalue() == ""
+
+
+def test_a_notebook_gets_a_widget():
+    nbclient, nbformat = map(pytest.importorskip, ("nbclient", "nbformat"))
+    pytest.importorskip("ipywidgets")
+    cell = (
+        "from stacklm.train.log import Progress\n"
+        "progress = Progress(2, show=True)\n"
+        f"progress.update({record(0)!r})\n"
+        f"progress.update({record(1)!r})\n"
+        "progress.close()\n"
+    )
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+    nbclient.NotebookClient(book, kernel_name="python3").execute()
+    (output,) = book.cells[0].outputs
+    assert "application/vnd.jupyter.widget-view+json" in output.data
+    widgets = json.dumps(book.metadata.widgets)
+    assert "2/2" in widgets
+    assert "tokens/s" in widgets

@@ -32,6 +32,7 @@ from tests.train.runs import (
 def test_a_run_leaves_what_it_promises(straight, val):
     run, out = straight
     assert sorted(p.name for p in out.iterdir()) == [
+        ".lock",
         "metrics.jsonl",
         *(f"step-{step:08d}.safetensors" for step in (12, 18, 24)),
     ]
