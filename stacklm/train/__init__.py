@@ -40,7 +40,12 @@ from stacklm.train.sources import (
     text_files,
 )
 from stacklm.train.step import StepLog, optimizer_step
-from stacklm.train.tokenizer import BPETokenizer, ByteTokenizer, train_bpe
+from stacklm.train.tokenizer import (
+    BPETokenizer,
+    ByteTokenizer,
+    open_tokenizer,
+    train_bpe,
+)
 from stacklm.train.writer import Written, write_shards
 
 __all__ = [
@@ -64,6 +69,7 @@ __all__ = [
     "json_lines",
     "moby_dick",
     "muon_and_adamw",
+    "open_tokenizer",
     "open_tokens",
     "optimizer_step",
     "parquet_files",

@@ -27,6 +27,7 @@ from torch import Tensor
 from stacklm.train.shards import Shard, check_ids, open_shards
 from stacklm.train.shuffle import order_key, shuffled
 from stacklm.train.sources import moby_dick
+from stacklm.train.tokenizer import check_signatures
 from stacklm.train.writer import in_memory
 
 IGNORE_INDEX = -100  # what cross_entropy leaves out
@@ -48,12 +49,16 @@ class Tokens:
     """A stretch of tokens over one or more shards.
 
     Args:
-        shards: In order; of one vocabulary.
+        shards: In order; of one tokenizer.
         start: First token of the stretch.
         stop: First token after it; None for the end of the last shard.
 
+    Attributes:
+        vocab_size: Every id is below it (count).
+        tokenizer: Signature of what made the ids; None if that was not noted.
+
     Raises:
-        ValueError: Shards of different vocabularies, or a stretch without tokens.
+        ValueError: Shards of different tokenizers, or a stretch without tokens.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class Tokens:
         sizes = {shard.vocab_size for shard in shards}
         if len(sizes) != 1:
             raise ValueError(f"shards must share one vocabulary, got sizes {sizes}")
+        check_signatures(**{f"shard {i}": s.tokenizer for i, s in enumerate(shards)})
         self.shards = list(shards)
         ends = np.cumsum([shard.size for shard in shards])
         self._offsets = [0, *ends.tolist()]  # of each shard in the corpus
@@ -73,6 +79,7 @@ class Tokens:
                 f"{self._offsets[-1]:,}; give it a larger part of the corpus"
             )
         self.vocab_size = sizes.pop()
+        self.tokenizer = self.shards[0].tokenizer
 
     def __len__(self) -> int:
         """Number of tokens."""

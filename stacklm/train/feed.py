@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from stacklm.config import StackConfig, TrainConfig
+from stacklm.train.tokenizer import check_signatures
 
 VALIDATION_SEED = 0
 """Of the validation batches: the same in every run, whatever its own seed."""
@@ -54,7 +55,7 @@ def validation_batches(val, cfg: TrainConfig, count: int) -> list[tuple]:
 
 
 def check_fit(model_cfg: StackConfig, train_cfg: TrainConfig, **sources) -> None:
-    """Reject lengths and vocabularies that do not fit, before anything is built.
+    """Reject lengths, vocabularies and tokenizers that do not fit, before any work.
 
     Raises:
         ValueError: naming the field.
@@ -72,6 +73,7 @@ def check_fit(model_cfg: StackConfig, train_cfg: TrainConfig, **sources) -> None
                 f"vocab_size is {model_cfg.vocab_size}; raise it to "
                 f"{source.vocab_size}"
             )
+    check_signatures(**{n: getattr(s, "tokenizer", None) for n, s in sources.items()})
 
 
 def _shape(cfg: TrainConfig) -> dict[str, int]:

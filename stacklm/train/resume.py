@@ -20,6 +20,7 @@ from stacklm.train.checkpoint import (
     checkpoints,
     read_checkpoint,
 )
+from stacklm.train.tokenizer import check_signatures
 
 FREE_IN_BRANCH = ("total_steps", "decay_frac")
 """Fields that a branch does not use: it begins and ends its decay elsewhere."""
@@ -89,7 +90,11 @@ def make_plan(
     identity = {
         "model": asdict(model_cfg),
         "train": asdict(train_cfg),
-        "data": {"tokens": len(data), "vocab_size": data.vocab_size},
+        "data": {
+            "tokens": len(data),
+            "vocab_size": data.vocab_size,
+            "tokenizer": getattr(data, "tokenizer", None),
+        },
         "branch": None,
     }
     total, decay = train_cfg.total_steps, train_cfg.decay_steps
@@ -162,6 +167,8 @@ def _check_branch(trunk: Checkpoint, identity: dict, cfg: TrainConfig) -> None:
     """A branch leaves the trunk's stable phase and keeps its model and rates."""
     own = json.loads(json.dumps({part: identity[part] for part in ("model", "train")}))
     check_same(trunk, own, free=FREE_IN_BRANCH)
+    sources = {"trunk": trunk.state["data"], "branch": identity["data"]}
+    check_signatures(**{name: data["tokenizer"] for name, data in sources.items()})
     then = TrainConfig(**{**asdict(cfg), **_free_fields(trunk)})
     first, last = then.warmup_steps, then.first_decay_step
     if trunk.state["branch"] is not None or not first <= trunk.step <= last:

@@ -20,7 +20,7 @@ import os
 import struct
 import zlib
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +56,8 @@ class Shard:
     """Where documents begin, uint64, (D,); mapped from the file."""
     ids: np.ndarray | None = None
     """The tokens of a shard in memory, uint16, (N,)."""
+    tokenizer: str | None = None
+    """Signature of the tokenizer that made the ids; None if that was not noted."""
 
     def read(self, start: int, count: int) -> np.ndarray:
         """Ids from position ``start`` on, uint16, (count,).
@@ -136,16 +138,16 @@ def open_shards(folder: str | os.PathLike, *, verify: bool = True) -> list[Shard
             "name the folder that it wrote, or let it write again to the end"
         )
     try:
-        entries = [
-            (e["file"], e["header"]) for e in json.loads(path.read_text())["shards"]
-        ]
-    except (ValueError, KeyError, TypeError) as error:
+        index = json.loads(path.read_text(encoding="utf-8"))
+        tokenizer = index.get("tokenizer")
+        entries = [(e["file"], e["header"]) for e in index["shards"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path} is damaged ({error!r}); write the shards again"
         ) from None
     shards = []
     for name, header in entries:
-        shard = _open(folder / name, header)
+        shard = replace(_open(folder / name, header), tokenizer=tokenizer)
         if verify:
             _verify(shard)
         shards.append(shard)

@@ -3,9 +3,10 @@
     ids = tokenizer.encode_batch(texts)        a list of uint16 arrays
     text = tokenizer.decode(ids)
 
-A tokenizer is any object with ``vocab_size``, ``encode_batch`` and ``decode``. Neither
-of ours has a token for the end of a document: shards keep document ids instead, so
-that no entry of the vocabulary is spent on it.
+A tokenizer is any object with ``vocab_size``, ``encode_batch`` and ``decode``. If it has
+a ``signature``, which says what its ids mean, shards note it. Neither of ours has a
+token for the end of a document: shards keep document ids instead, so that no entry of
+the vocabulary is spent on it.
 
 Legend: ids are uint16, so a vocabulary holds at most 65,536 tokens.
 Source: Sennrich et al. 2016, arXiv:1508.07909, for BPE; Radford et al. 2019 (GPT-2),
@@ -14,13 +15,18 @@ section 2.2, for BPE over bytes, which has no unknown token. Taught in chapter 1
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from stacklm.train.shards import open_shards
+
 MAX_VOCAB = 2**16  # what uint16 can count
+TOKENIZER = "tokenizer.json"  # the copy beside shards
 
 
 class ByteTokenizer:
@@ -36,6 +42,8 @@ class ByteTokenizer:
 
     vocab_size = 256
     """Ids run from 0 to 255 (count)."""
+    signature = "bytes"
+    """What its ids mean."""
 
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
         """Encode texts.
@@ -84,6 +92,12 @@ class BPETokenizer:
     def vocab_size(self) -> int:
         """Ids run from 0 to vocab_size - 1 (count)."""
         return self.backend.get_vocab_size()
+
+    @property
+    def signature(self) -> str:
+        """What its ids mean: a hash over the text of each."""
+        meaning = sorted(self.backend.get_vocab().items())
+        return f"BPE {hashlib.sha256(json.dumps(meaning).encode()).hexdigest()[:16]}"
 
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
         """Encode texts, on all cores.
@@ -180,6 +194,69 @@ def train_bpe(texts: Iterable[str], *, vocab_size: int = 32_768) -> BPETokenizer
     strings = (t if isinstance(t, str) else t.text for t in texts)
     backend.train_from_iterator(strings, trainer)
     return BPETokenizer(backend)
+
+
+def open_tokenizer(source: str | os.PathLike) -> ByteTokenizer | BPETokenizer:
+    """The tokenizer of a corpus, to turn its ids into text or a prompt into ids.
+
+    Args:
+        source: As for ``open_tokens``: a folder that ``write_shards`` wrote, or
+            "moby-dick".
+
+    Returns:
+        What encoded the corpus.
+
+    Raises:
+        FileNotFoundError: No folder with shards, or its copy of the tokenizer is gone.
+        ImportError: The tokenizers library is missing.
+        ValueError: The copy is damaged or another one, or the corpus was encoded by an
+            object of the caller's own.
+
+    Example:
+        >>> open_tokenizer("moby-dick").decode([87, 104, 97, 108, 101])
+        'Whale'
+    """
+    if source == "moby-dick":
+        return ByteTokenizer()
+    noted = open_shards(source, verify=False)[0].tokenizer
+    if noted == ByteTokenizer.signature:
+        return ByteTokenizer()
+    path = Path(source) / TOKENIZER
+    if not str(noted).startswith("BPE "):
+        raise ValueError(
+            f"{source} was encoded with {noted!r}, of which it holds no copy; make "
+            f"that tokenizer as it was made then"
+        )
+    found = BPETokenizer.load(path)
+    if found.signature != noted:
+        raise ValueError(
+            f"{path} is {found.signature!r}, but {source} was encoded with {noted!r}; "
+            f"put the right file there"
+        )
+    return found
+
+
+def signature_of(tokenizer) -> str:
+    """What a tokenizer's ids mean, by its own account or else by its kind."""
+    return getattr(tokenizer, "signature", type(tokenizer).__name__)
+
+
+def check_signatures(**signatures: str | None) -> None:
+    """Refuse corpora whose ids mean different things, which no size would show.
+
+    Args:
+        signatures: Of each corpus by its name in the message; None means not known.
+
+    Raises:
+        ValueError: Two are known and differ.
+    """
+    known = {name: each for name, each in signatures.items() if each is not None}
+    if len(set(known.values())) > 1:
+        told = ", ".join(f"{name} with {each!r}" for name, each in known.items())
+        raise ValueError(
+            f"one tokenizer must have encoded everything, got {told}; the same id "
+            f"means different text there: write the shards again with one of the two"
+        )
 
 
 def import_extra(module: str, purpose: str):

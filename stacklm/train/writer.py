@@ -36,7 +36,12 @@ from stacklm.train.shards import (
     with_crc,
 )
 from stacklm.train.sources import Piece
-from stacklm.train.tokenizer import MAX_VOCAB, ByteTokenizer
+from stacklm.train.tokenizer import (
+    MAX_VOCAB,
+    TOKENIZER,
+    ByteTokenizer,
+    signature_of,
+)
 
 GROUP_BYTES = 2**20  # text that is encoded at once, so that BPE can use all cores
 SHARD_TOKENS = 2**27  # a quarter of a GB per file
@@ -64,6 +69,9 @@ def write_shards(
     skip_empty: bool = False,
 ) -> Written:
     """Encode documents into a folder of shards.
+
+    The folder remembers the tokenizer: by its signature, and as a copy if it can save
+    itself, so that ``open_tokenizer`` finds it.
 
     Args:
         documents: Strings, one document each, or what a function of
@@ -109,7 +117,14 @@ def write_shards(
             raise ValueError(f"no documents to write to {folder}; the source is empty")
         writer.finish()
     entries = writer.entries
-    index = {"version": VERSION, "vocab_size": tokenizer.vocab_size, "shards": entries}
+    if hasattr(tokenizer, "save"):
+        tokenizer.save(folder / TOKENIZER)
+    index = {
+        "version": VERSION,
+        "vocab_size": tokenizer.vocab_size,
+        "tokenizer": signature_of(tokenizer),
+        "shards": entries,
+    }
     with replacing(folder / INDEX) as file:
         file.write(json.dumps(index, indent=1).encode())
     return Written(writer.total, writer.documents, skipped, len(entries))
@@ -156,7 +171,9 @@ def in_memory(documents: Iterable[str | Piece], tokenizer=None) -> Shard:
     if not size:
         raise ValueError("no documents; the source is empty")
     ids = np.concatenate(parts)
-    return Shard(None, tokenizer.vocab_size, size, 0, np.array(starts, START), ids)
+    shape = (tokenizer.vocab_size, size, 0)
+    memory = (np.array(starts, START), ids)
+    return Shard(None, *shape, *memory, signature_of(tokenizer))
 
 
 def _encoded(documents, tokenizer) -> Iterator[tuple[Piece, np.ndarray]]:
