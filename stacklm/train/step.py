@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -152,8 +152,14 @@ def forward_loss(model: nn.Module, batch: Sequence, record=None) -> Tensor:
     """The loss of one micro-batch: bf16 autocast on CUDA, as it is elsewhere."""
     device = batch[0].device.type
     kept = {} if record is None else {"record": record}
-    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+    with _precision(device):
         return model(*batch, **kept)[1]
+
+
+def _precision(device: str):
+    if torch.amp.is_autocast_available(device):  # not on "meta"
+        return torch.autocast(device, torch.bfloat16, enabled=device == "cuda")
+    return nullcontext()
 
 
 def count_targets(batch: Sequence) -> Tensor:

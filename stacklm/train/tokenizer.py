@@ -3,9 +3,9 @@
     ids = tokenizer.encode_batch(texts)        a list of uint16 arrays
     text = tokenizer.decode(ids)
 
-A tokenizer is any object with ``vocab_size``, ``encode_batch`` and ``decode``. If it has
-a ``signature``, which says what its ids mean, shards note it. Neither of ours has a
-token for the end of a document: shards keep document ids instead, so that no entry of
+A tokenizer is any object with ``vocab_size``, ``encode_batch`` and ``decode``; shards
+note its ``signature``, if it has one, which says what its ids mean. Neither of ours has
+a token for the end of a document: shards keep document ids instead, so that no entry of
 the vocabulary is spent on it.
 
 Legend: ids are uint16, so a vocabulary holds at most 65,536 tokens.
