@@ -8,6 +8,7 @@ from stacklm.notebook.checks import check
 from stacklm.notebook.device import pick_device
 from stacklm.notebook.display import glue, show
 from stacklm.notebook.explorer import Dial, Explorer, explore
+from stacklm.notebook.logits import attention_logits, query_gradients, watch_logits
 from stacklm.notebook.toy import ToyLanguage, adamw_alone, train, untied
 
 __all__ = [
@@ -15,12 +16,15 @@ __all__ = [
     "Explorer",
     "ToyLanguage",
     "adamw_alone",
+    "attention_logits",
     "check",
     "explore",
     "figures",
     "glue",
     "pick_device",
+    "query_gradients",
     "show",
     "train",
     "untied",
+    "watch_logits",
 ]
