@@ -8,7 +8,12 @@ from stacklm.notebook.checks import check
 from stacklm.notebook.device import pick_device
 from stacklm.notebook.display import glue, show
 from stacklm.notebook.explorer import Dial, Explorer, explore
-from stacklm.notebook.logits import attention_logits, query_gradients, watch_logits
+from stacklm.notebook.logits import (
+    attention_logits,
+    layer_logits,
+    query_gradients,
+    watch_logits,
+)
 from stacklm.notebook.toy import ToyLanguage, adamw_alone, train, untied
 
 __all__ = [
@@ -21,6 +26,7 @@ __all__ = [
     "explore",
     "figures",
     "glue",
+    "layer_logits",
     "pick_device",
     "query_gradients",
     "show",

@@ -13,7 +13,31 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from stacklm.model import Stack100M
+from stacklm.model import Attention, Stack100M
+
+
+@torch.no_grad()
+def layer_logits(attn: Attention, x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
+    """Compute the logits of one attention layer for all pairs, those ahead as well.
+
+    Args:
+        attn: The layer.
+        x: (B, T, d), its normalized input.
+        rope: Cosines and sines from ``rope_tables``.
+
+    Returns:
+        (B, H, T, T), detached: row i holds the scores of query i with every key.
+
+    Example:
+        >>> from stacklm.config import toy_config
+        >>> from stacklm.model import Attention, rope_tables
+        >>> attn, rope = Attention(toy_config()), rope_tables(8, 16, theta=1e4)
+        >>> layer_logits(attn, torch.ones(1, 8, 64), rope).shape
+        torch.Size([1, 4, 8, 8])
+    """
+    q, k = attn.queries_keys(x, rope)
+    k = k.repeat_interleave(attn.groups, dim=1)  # (B, H, T, d_h)
+    return q @ k.mT / math.sqrt(attn.head_dim)
 
 
 @torch.no_grad()
@@ -36,9 +60,7 @@ def attention_logits(model: Stack100M, tokens: Tensor) -> Tensor:
     found = []
 
     def keep(attn, args):
-        q, k = attn.queries_keys(*args[:2])
-        k = k.repeat_interleave(attn.groups, dim=1)  # (B, H, T, d_h)
-        scores = q @ k.mT / math.sqrt(attn.head_dim)  # (B, H, T, T)
+        scores = layer_logits(attn, *args[:2])  # (B, H, T, T)
         ahead = torch.ones_like(scores, dtype=torch.bool).triu(1)
         found.append(scores.masked_fill(ahead, -math.inf))
 

@@ -48,6 +48,18 @@ def newton_schulz_flops(rows, cols, steps):
     return steps * (4 * r**2 * c + 2 * r**3)
 
 
+def clip_shared(maxima, tau):
+    factor = (tau / max(tau, *maxima)) ** 0.5
+    return factor, [factor**2 * s for s in maxima]
+
+
+def logit_change(m_q, m_k, c, eps):
+    def logit(square):  # square: c², the factor on both mean squares
+        return square / ((square * m_q + eps) * (square * m_k + eps)) ** 0.5
+
+    return logit(c * c) / logit(1.0)
+
+
 def clip_factor(norm, limit):
     return min(1.0, limit / norm)
 
@@ -78,6 +90,10 @@ REFERENCE = {
     "06a": condition_numbers,
     "06b": shape_classes,
     "06c": batched,
+    "07a": logit_change,
+    "07b": lambda q, k: len(q) ** 0.5 * q.abs().max() * k.abs().max(),
+    "07c": clip_shared,
+    "07d": lambda h, kv, d: (2 * d, (h + kv) * d),
     "09a": clip_factor,
     "09b": adamw_step,
     "09c": last_share,
@@ -157,6 +173,11 @@ def test_the_facts_the_exercises_are_about():
     assert round(spectrum.max().item(), 4) == 1.2023
     classes = CHECKS["06b"].expected(ex06._stack_100m_shapes())
     assert classes == {(512, 512): 60, (128, 512): 60, (512, 1408): 90}
+    ones = torch.ones(64, dtype=torch.float64)
+    assert round(CHECKS["07b"].expected(ones, ones), 12) == 8
+    factor, (high, low) = CHECKS["07c"].expected([45.0, 12.0], 30.0)
+    assert (round(factor, 4), round(high, 9), round(low, 9)) == (0.8165, 30, 8)
+    assert CHECKS["07d"].expected(8, 2, 64) == (128, 640)
 
 
 def test_one_matrix_at_a_time_is_not_batched():
