@@ -15,6 +15,13 @@ from stacklm.notebook.logits import (
     watch_logits,
 )
 from stacklm.notebook.toy import ToyLanguage, adamw_alone, train, untied
+from stacklm.notebook.updates import (
+    block_matrices,
+    narrow_toy,
+    rms,
+    spectral_excess,
+    watch_updates,
+)
 
 __all__ = [
     "Dial",
@@ -22,15 +29,20 @@ __all__ = [
     "ToyLanguage",
     "adamw_alone",
     "attention_logits",
+    "block_matrices",
     "check",
     "explore",
     "figures",
     "glue",
     "layer_logits",
+    "narrow_toy",
     "pick_device",
     "query_gradients",
+    "rms",
     "show",
+    "spectral_excess",
     "train",
     "untied",
     "watch_logits",
+    "watch_updates",
 ]
