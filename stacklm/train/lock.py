@@ -11,7 +11,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -49,7 +49,8 @@ def only_one(folder: Path | None) -> Iterator[None]:
         ) from None
     try:
         me = {"process": os.getpid(), "host": socket.gethostname()}
-        owner.write_text(json.dumps(me), encoding="utf-8")
+        with suppress(OSError):  # the lock holds without it, on a full disk too
+            owner.write_text(json.dumps(me), encoding="utf-8")
         yield
     finally:
         owner.unlink(missing_ok=True)

@@ -5,8 +5,9 @@
 
 Whatever a step needs is in its checkpoint or a pure function of its number, so a run
 that was killed goes on to the same bits, on the same kind of device and with the same
-number of threads. Units: loss in nats per token; steps are optimizer steps. Taught in
-chapter 11.
+number of threads. On CUDA, attention adds up its gradients in any order; there the bits
+are the same only under ``torch.use_deterministic_algorithms(True)``. Units: loss in
+nats per token; steps are optimizer steps. Taught in chapter 11.
 """
 
 from __future__ import annotations

@@ -156,7 +156,8 @@ def check_same(checkpoint: Checkpoint, identity: dict, free=()) -> None:
         if not (isinstance(now, dict) and isinstance(then, dict)):
             now, then = {part: now}, {part: then}
         for name, value in now.items():
-            if name not in free and then.get(name) != value:
+            unknown = name == "tokenizer" and None in (value, then.get(name))
+            if name not in free and not unknown and then.get(name) != value:
                 raise ValueError(
                     f"{part}: {name} is {value!r}, but {checkpoint.path} was written "
                     f"with {then.get(name)!r}; use that value, or a new folder"
@@ -168,7 +169,7 @@ def _check_branch(trunk: Checkpoint, identity: dict, cfg: TrainConfig) -> None:
     own = json.loads(json.dumps({part: identity[part] for part in ("model", "train")}))
     check_same(trunk, own, free=FREE_IN_BRANCH)
     sources = {"trunk": trunk.state["data"], "branch": identity["data"]}
-    check_signatures(**{name: data["tokenizer"] for name, data in sources.items()})
+    check_signatures(**{n: data.get("tokenizer") for n, data in sources.items()})
     then = TrainConfig(**{**asdict(cfg), **_free_fields(trunk)})
     first, last = then.warmup_steps, then.first_decay_step
     if trunk.state["branch"] is not None or not first <= trunk.step <= last:

@@ -31,7 +31,7 @@ class Interrupting:
 
     def __init__(self, tokens, step, number=signal.SIGINT):
         self.tokens, self.step, self.number = tokens, step, number
-        self.vocab_size = tokens.vocab_size
+        self.vocab_size, self.tokenizer = tokens.vocab_size, tokens.tokenizer
 
     def __len__(self):
         return len(self.tokens)
