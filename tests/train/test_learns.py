@@ -77,3 +77,20 @@ def test_the_clock_splits_a_step_into_outside_and_inside():
         steps = bench_loop.measure(loop, preset, tokens, bench_loop.Clock("cpu"))
         assert len(steps) == 3  # five begin; the first warms up, the last has no end
         assert all(outside > 0 and inside > 0 for outside, inside in steps)
+
+
+def test_both_rates_of_the_pair_are_swept_until_neither_moves():
+    asked = []
+
+    def final(muon, adamw):
+        asked.append((muon, adamw))
+        x, y = math.log2(muon / 1e-2), math.log2(adamw / 4e-3)
+        return (x - 2.2) ** 2 + (y + 1.2) ** 2 + 0.8 * (x - 2.2) * (y + 1.2)
+
+    muon, adamw = learns._sweep_pair(final)
+    assert (muon, adamw) == (0.04, 0.002)
+    best = final(muon, adamw)
+    for factor in (0.5, 2.0):  # interior in both directions, and both were looked at
+        for other in ((muon * factor, adamw), (muon, adamw * factor)):
+            assert other in asked
+            assert final(*other) > best
