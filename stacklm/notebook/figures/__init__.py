@@ -6,7 +6,8 @@ explorer's ``draw`` uses it. Alt text and caption are the author's, in the cell'
 metadata.
 """
 
+from stacklm.notebook.figures.clipping import head_logits
 from stacklm.notebook.figures.plots import bars, lines
 from stacklm.notebook.figures.spectra import iterates, spectra, trace
 
-__all__ = ["bars", "iterates", "lines", "spectra", "trace"]
+__all__ = ["bars", "head_logits", "iterates", "lines", "spectra", "trace"]
