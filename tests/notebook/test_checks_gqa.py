@@ -5,7 +5,7 @@ import pytest
 from stacklm.notebook.checking import judge
 from stacklm.notebook.checks import CHECKS, ex04
 from stacklm.optim import clip_factors
-from tests.notebook.reference_gqa import gqa_factors
+from tests.notebook.references import gqa_factors
 
 
 def test_eight_heads_in_two_groups_come_out_as_by_hand():

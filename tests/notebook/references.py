@@ -1,0 +1,132 @@
+"""Right answers to the exercises, written a third way for the tests of the checks."""
+
+import torch
+
+from stacklm.notebook.checks import plain
+
+
+def shape_classes(shapes):
+    classes = {}
+    for m, n in shapes:
+        key = (min(m, n), max(m, n))
+        classes[key] = classes.get(key, 0) + 1
+    return classes
+
+
+def batched(matrices):
+    classes, out = {}, [None] * len(matrices)
+    for at, matrix in enumerate(matrices):
+        classes.setdefault(tuple(sorted(matrix.shape)), []).append(at)
+    for members in classes.values():
+        wide = [matrices[i].mT if _tall(matrices[i]) else matrices[i] for i in members]
+        for i, result in zip(
+            members, plain.orthogonalize(torch.stack(wide)), strict=True
+        ):
+            out[i] = result.mT if _tall(matrices[i]) else result
+    return out
+
+
+def _tall(matrix):
+    return matrix.shape[0] > matrix.shape[1]
+
+
+def measured_rms(G):
+    update = 0.2 * max(G.shape) ** 0.5 * plain.orthogonalize(G)
+    return update.square().mean().sqrt()
+
+
+def condition_numbers(G):
+    after = plain.orthogonalize(G)
+    return tuple(torch.linalg.cond(matrix) for matrix in (G, after))
+
+
+def newton_schulz_flops(rows, cols, steps):
+    r, c = min(rows, cols), max(rows, cols)
+    return steps * (4 * r**2 * c + 2 * r**3)
+
+
+def clip_shared(maxima, tau):
+    factor = (tau / max(tau, *maxima)) ** 0.5
+    return factor, [factor**2 * s for s in maxima]
+
+
+def logit_change(m_q, m_k, c, eps):
+    def logit(square):  # square: c², the factor on both mean squares
+        return square / ((square * m_q + eps) * (square * m_k + eps)) ** 0.5
+
+    return logit(c * c) / logit(1.0)
+
+
+def head_bounds(q, k):
+    lengths = [t.detach().norm(dim=-1).amax(dim=(0, 2)) for t in (q, k)]
+    groups = q.shape[1] // k.shape[1]
+    return lengths[0] * lengths[1].repeat_interleave(groups) / q.shape[-1] ** 0.5
+
+
+def clip_factor(norm, limit):
+    return min(1.0, limit / norm)
+
+
+def adamw_step(norms, limit):
+    m = v = 0.0
+    for norm in norms:
+        g = clip_factor(norm, limit) * norm
+        m, v = 0.9 * m + 0.1 * g, 0.95 * v + 0.05 * g**2
+    t = len(norms)
+    return m / (1 - 0.9**t) / (v / (1 - 0.95**t)) ** 0.5
+
+
+def last_share(norms, limit):
+    momentum = 0.0
+    for norm in norms:
+        last = clip_factor(norm, limit) * norm
+        momentum = 0.95 * momentum + last
+    return last / momentum
+
+
+def gqa_factors(s, groups, tau):
+    factor = [(tau / each) ** 0.5 if each > tau else 1.0 for each in s]
+    keys = [min(factor[at : at + groups]) for at in range(0, len(s), groups)]
+    return factor, keys
+
+
+def after_clip(s, groups, tau):
+    q, k = gqa_factors(s, groups, tau)
+    return [each * q[h] * k[h // groups] for h, each in enumerate(s)]
+
+
+def after_wrong_clip(s, groups, tau):
+    out = after_clip(s, groups, tau)
+    q, k = gqa_factors(s, groups, tau)
+    for at in range(0, len(s), groups):
+        more = 1.0
+        for factor in q[at : at + groups]:
+            more *= factor
+        for h in range(at, at + groups):
+            out[h] *= more / k[at // groups]
+    return out
+
+
+ANSWERS = {
+    "01a": newton_schulz_flops,
+    "01b": lambda ids, vocab_size: len(set(ids.flatten().tolist())) / vocab_size,
+    "02a": lambda m, n: 1 / max(m, n) ** 0.5,
+    "02b": lambda m, n: 0.2 * max(m, n) ** 0.5,
+    "02c": measured_rms,
+    "04a": gqa_factors,
+    "04b": after_clip,
+    "04c": after_wrong_clip,
+    "06a": condition_numbers,
+    "06b": shape_classes,
+    "06c": batched,
+    "07a": logit_change,
+    "07b": lambda q, k: len(q) ** 0.5 * q.abs().max() * k.abs().max(),
+    "07c": clip_shared,
+    "07d": lambda h, kv, d: (2 * d, (h + kv) * d),
+    "08a": lambda B, T, H, d_h, L, accum: 2 * B * H * T * T * d_h * L * accum,
+    "08b": lambda share, accum, every: (share / accum / every, 1 / 3 / accum / every),
+    "08c": head_bounds,
+    "09a": clip_factor,
+    "09b": adamw_step,
+    "09c": last_share,
+}
