@@ -1,10 +1,9 @@
 """What the chapter on the budget needs besides the configurations.
 
-    bytes kept for the backward pass  =  fixed + tokens * (head + L * block)
+    noise scale  =  tr(covariance of a sample's gradient) / |mean gradient|^2
 
 Recorded and published figures are read from ``book/measured``, the only place where
-the book keeps numbers that a cell cannot compute. Units: bytes, unless a name says
-otherwise. Taught in chapter 12.
+the book keeps numbers that a cell cannot compute. Taught in chapter 12.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import fields
 from importlib.resources import files
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stacklm.config import TrainConfig
 
@@ -65,29 +64,6 @@ def knobs(cfg: TrainConfig) -> str:
         indent = {"initial_indent": "    ", "subsequent_indent": "    "}
         lines += textwrap.wrap(REASONS[field.name], 75, **indent)
     return "\n".join(lines)
-
-
-def saved_bytes(model: nn.Module, tokens: Tensor) -> int:
-    """Weigh what a forward pass keeps for the backward pass.
-
-    Args:
-        model: Called as ``model(tokens, targets)`` for (logits, loss).
-        tokens: Token ids, (B, T) integers; they serve as targets, too.
-
-    Returns:
-        Bytes of all tensors that autograd saved, each storage once, without those of
-        the parameters. Copies of weights in another dtype, which autocast makes, count.
-    """
-    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    kept: dict[int, Tensor] = {}  # holding the tensors keeps their addresses apart
-
-    def pack(tensor: Tensor) -> Tensor:
-        kept.setdefault(tensor.untyped_storage().data_ptr(), tensor)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        model(tokens, tokens)
-    return sum(t.untyped_storage().nbytes() for at, t in kept.items() if at not in own)
 
 
 def noise_scale(gradients: list[Tensor], size: int) -> float:

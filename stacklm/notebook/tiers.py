@@ -1,10 +1,10 @@
-"""What chapter 07 measures with: the three tiers at once, and what a call holds.
+"""What memory is measured with: the three tiers at once, and what a call holds.
 
 Peak memory is read off the tensors that operators return, so the figure is the same on
 every machine. What a fused kernel keeps inside does not count, which is the point.
 
 Legend: B sequences of T tokens, L = n_layers, H = n_heads, K = n_kv_heads,
-d_h = head_dim. Sizes are in bytes. Used by chapter 07 and exercise 8.
+d_h = head_dim. Sizes are in bytes. Used by chapters 07 and 12 and exercise 8.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -71,21 +71,23 @@ def cost(call: Callable[[], Any]) -> Cost:
     return Cost(seen.nbytes, counter.get_total_flops())
 
 
-def saved_bytes(call: Callable[[], Any]) -> int:
+def saved_bytes(call: Callable[[], Any], without: Iterable[Tensor] = ()) -> int:
     """Run a function and return what autograd keeps of it for the backward pass.
 
     Args:
         call: Called without arguments.
+        without: Tensors that are there anyway, such as a model's parameters.
 
     Returns:
-        Bytes of all tensors saved, each storage counted once.
+        Bytes of all other tensors saved, each storage counted once. Copies of weights
+        in another dtype, which autocast makes, count.
 
     Example:
         >>> x = torch.ones(8, requires_grad=True)
         >>> saved_bytes(lambda: x.exp()) // x.itemsize
         8
     """
-    kept = {}
+    kept, own = {}, {x.untyped_storage().data_ptr() for x in without}
 
     def pack(x: Tensor) -> Tensor:
         storage = x.untyped_storage()
@@ -94,7 +96,7 @@ def saved_bytes(call: Callable[[], Any]) -> int:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
         call()
-    return sum(nbytes for nbytes, _ in kept.values())
+    return sum(nbytes for at, (nbytes, _) in kept.items() if at not in own)
 
 
 @torch.no_grad()

@@ -1,15 +1,13 @@
-"""The helpers of the budget: reasons for all knobs, bytes kept, the noise scale."""
+"""The helpers of the budget: reasons of knobs, the noise scale, recorded figures."""
 
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
-from stacklm.config import TrainConfig, toy_config
-from stacklm.model import Stack100M
-from stacklm.notebook.budget import REASONS, knobs, noise_scale, recorded, saved_bytes
+from stacklm.config import TrainConfig
+from stacklm.notebook.budget import REASONS, knobs, noise_scale, recorded
 
 MEASURED = Path(__file__).parents[2] / "book" / "measured"
 
@@ -23,36 +21,6 @@ def test_knobs_shows_the_values_of_the_run_it_is_given():
     assert "muon_peak_lr = 0.5" in lines
     assert "seed = 7" in lines
     assert max(map(len, lines)) <= 75
-
-
-class Squares(nn.Module):
-    """Keeps its input twice over, of which one is a view, and its weight."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(3, dtype=torch.float64))
-
-    def forward(self, tokens, targets):
-        x = (tokens.double() * self.weight).sin()
-        return None, x.mT.sum()
-
-
-def test_saved_bytes_counts_each_storage_once_and_no_parameter():
-    tokens = torch.ones(5, 3, dtype=torch.int64)
-    # Kept: the factor beside the weight, and the input of the sine; 15 doubles each.
-    assert saved_bytes(Squares(), tokens) == 2 * 15 * 8
-
-
-@pytest.mark.parametrize("grow", [{"batch": 2}, {"length": 2}])
-def test_saved_bytes_grow_with_the_tokens_however_they_are_laid_out(grow):
-    model = Stack100M(toy_config())
-
-    def weigh(batch=1, length=1):
-        return saved_bytes(model, torch.zeros(2 * batch, 16 * length).long())
-
-    grown = weigh(**grow) / weigh()
-    # The tables of RoPE grow with the length alone.
-    assert grown == pytest.approx(2, rel=0.02)
 
 
 def test_noise_scale_of_gradients_with_a_known_one():

@@ -66,6 +66,43 @@ def test_saved_bytes_are_not_lost_when_storage_is_reused():
     assert tiers.saved_bytes(call) == 5 * 4000
 
 
+def weigh_model(model, tokens):
+    def call():
+        model(tokens, tokens)
+
+    return tiers.saved_bytes(call, without=model.parameters())
+
+
+class Squares(torch.nn.Module):
+    """Keeps its input twice over, of which one is a view, and its weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3, dtype=torch.float64))
+
+    def forward(self, tokens, targets):
+        x = (tokens.double() * self.weight).sin()
+        return None, x.mT.sum()
+
+
+def test_saved_bytes_counts_each_storage_once_and_no_parameter():
+    tokens = torch.ones(5, 3, dtype=torch.int64)
+    # Kept: the factor beside the weight, and the input of the sine; 15 doubles each.
+    assert weigh_model(Squares(), tokens) == 2 * 15 * 8
+
+
+@pytest.mark.parametrize("grow", [{"batch": 2}, {"length": 2}])
+def test_saved_bytes_grow_with_the_tokens_however_they_are_laid_out(grow):
+    model = Stack100M(toy_config())
+
+    def weigh(batch=1, length=1):
+        return weigh_model(model, torch.zeros(2 * batch, 16 * length).long())
+
+    grown = weigh(**grow) / weigh()
+    # The tables of RoPE grow with the length alone.
+    assert grown == pytest.approx(2, rel=0.02)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_all_tiers_are_those_of_the_package(model, tokens, packed):
     ids = (torch.arange(12) // 5).expand(3, 12) if packed else None
