@@ -8,6 +8,7 @@ from stacklm.notebook.checks import check
 from stacklm.notebook.device import pick_device
 from stacklm.notebook.display import glue, show
 from stacklm.notebook.explorer import Dial, Explorer, explore
+from stacklm.notebook.logbook import ship_log
 from stacklm.notebook.logits import (
     attention_logits,
     layer_logits,
@@ -39,6 +40,7 @@ __all__ = [
     "pick_device",
     "query_gradients",
     "rms",
+    "ship_log",
     "show",
     "spectral_excess",
     "train",

@@ -6,6 +6,7 @@ writer.py      documents to shards
 shards.py      what a shard is, and what is refused when it is opened
 shuffle.py     an order that is computed, not stored
 data.py        shards to batches
+mix.py         several corpora as one, by weight
 feed.py        batches to the micro-batches of a step
 step.py        one optimizer step, complete
 loop.py        a whole run; recipes.py, options.py: its optimizers, its rhythm
@@ -27,6 +28,7 @@ from stacklm.train.data import Batch, Tokens, open_tokens
 from stacklm.train.lock import BusyError
 from stacklm.train.log import read_metrics
 from stacklm.train.loop import DivergedError, Run, pretrain, validate
+from stacklm.train.mix import Mixture
 from stacklm.train.options import RunConfig
 from stacklm.train.recipes import adamw_alone, muon_and_adamw
 from stacklm.train.resume import Branch
@@ -57,6 +59,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "DivergedError",
+    "Mixture",
     "Piece",
     "Run",
     "RunConfig",

@@ -94,6 +94,7 @@ def make_plan(
             "tokens": len(data),
             "vocab_size": data.vocab_size,
             "tokenizer": getattr(data, "tokenizer", None),
+            "mix": getattr(data, "mix", None),  # None: a corpus of its own
         },
         "branch": None,
     }

@@ -107,6 +107,12 @@ def after_wrong_clip(s, groups, tau):
     return out
 
 
+def wsd_lr_branch(step, peak_lr, warmup_steps, stable_steps, decay_steps):
+    done = (step - warmup_steps - stable_steps) / decay_steps
+    left = 1 - min(1.0, max(0.0, done)) ** 0.5
+    return peak_lr * left * min(1.0, (step + 1) / max(warmup_steps, 1))
+
+
 ANSWERS = {
     "01a": newton_schulz_flops,
     "01b": lambda ids, vocab_size: len(set(ids.flatten().tolist())) / vocab_size,
@@ -116,6 +122,8 @@ ANSWERS = {
     "04a": gqa_factors,
     "04b": after_clip,
     "04c": after_wrong_clip,
+    "05a": wsd_lr_branch,
+    "05b": lambda w, stable, decay: w + max(stable) + sum(decay),
     "06a": condition_numbers,
     "06b": shape_classes,
     "06c": batched,

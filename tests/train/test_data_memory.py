@@ -10,7 +10,7 @@ import pytest
 
 from stacklm.train import json_lines, open_tokens, text_files, write_shards
 
-MODULES = ("data", "shards", "shuffle", "sources", "tokenizer", "writer")
+MODULES = ("data", "mix", "shards", "shuffle", "sources", "tokenizer", "writer")
 LINE = "It is not down on any map; true places never are. " * 3 + "\n"
 
 
