@@ -107,6 +107,11 @@ def after_wrong_clip(s, groups, tau):
     return out
 
 
+def phases(total, warmup, frac):
+    decay = int(frac * total)
+    return warmup, total - warmup - decay, decay
+
+
 def wsd_lr_branch(step, peak_lr, warmup_steps, stable_steps, decay_steps):
     done = (step - warmup_steps - stable_steps) / decay_steps
     left = 1 - min(1.0, max(0.0, done)) ** 0.5
@@ -119,6 +124,10 @@ ANSWERS = {
     "02a": lambda m, n: 1 / max(m, n) ** 0.5,
     "02b": lambda m, n: 0.2 * max(m, n) ** 0.5,
     "02c": measured_rms,
+    "03a": lambda tokens, b, t, a: round(tokens / (b * t * a)),
+    "03b": phases,
+    "03c": lambda p, muon, adamw: ((1 - p**0.5) * muon, (1 - p**0.5) * adamw),
+    "03d": lambda total, frac: total - int(frac * total),
     "04a": gqa_factors,
     "04b": after_clip,
     "04c": after_wrong_clip,

@@ -16,6 +16,13 @@ from stacklm.notebook.figures.plots import numbers
 BACKGROUNDS = ("#ffffff", "#121212")
 
 
+SWEEP = {0.01: [3, 4], 0.02: [1, 2], 0.04: [2, 6]}
+
+
+def u_curve(named, **options):
+    figures.u_curve(named, xlabel="rate", ylabel="loss", **options)
+
+
 def cubic(sigma):
     return 1.5 * sigma - 0.5 * sigma**3
 
@@ -35,6 +42,7 @@ CALLS = {
         ax=ax,
     ),
     "bars": lambda ax=None: figures.bars({"a": 1, "b": 2}, unit="MB", ax=ax),
+    "u_curve": lambda ax=None: u_curve({"a": SWEEP}, marked={"low": 0.02}, ax=ax),
 }
 
 
@@ -168,6 +176,23 @@ def test_bars_write_number_and_group_and_share_colours_in_a_group():
     assert [bar.get_width() for bar in ax.patches] == list(values.values())
 
 
+def test_u_curve_draws_means_bands_and_rings():
+    ax = drawn(lambda ax: u_curve({"a": SWEEP, "b": {0.02: [3]}}, ax=ax))
+    assert ax.lines[0].get_xdata().tolist() == [0.01, 0.02, 0.04]
+    assert ax.lines[0].get_ydata().tolist() == [3.5, 1.5, 4]
+    band = ax.collections[0].get_datalim(ax.transData)
+    assert (band.ymin, band.ymax) == (1, 6)
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == [
+        "0.01",
+        "0.02",
+        "0.04",
+    ]
+    assert set(texts(ax)) == {"a", "b"}
+    ax = drawn(CALLS["u_curve"])
+    assert ax.lines[1].get_xydata().tolist() == [[0.02, 1.5]]
+    assert "low" in texts(ax)
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -215,6 +240,10 @@ def test_numbers_takes_lists_arrays_and_tensors(values):
         (lambda: figures.iterates(cubic, steps=0), "at least one step"),
         (lambda: figures.iterates(lambda s: s / 0, steps=1), "not finite"),
         (lambda: figures.iterates(cubic, low=-1.0), "positive"),
+        (lambda: u_curve({}), "at least one sweep"),
+        (lambda: u_curve(dict.fromkeys("abcdef", SWEEP)), "at most 5"),
+        (lambda: u_curve({"a": {0.1: [1, float("inf")]}}), "leave that"),
+        (lambda: u_curve({"a": SWEEP}, marked={"low": 0.03}), "points of the first"),
         (lambda: figures.bars({}, unit=""), "shape"),
         (lambda: figures.bars({"a": -1}, unit=""), "negative"),
         (lambda: figures.bars({"a": 1}, unit="", groups={"b": "x"}), "group"),
