@@ -15,13 +15,14 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help book serve notebooks test lint check nbval unit pages browser clean \
-  set-up set-up-test test-pages python screenshots vendor lock address
+  set-up set-up-test test-pages python screenshots vendor lock address bench
 
 help:
 	@echo "make book       build the pages: open $(HTML)/index.html"
 	@echo "make test       check everything: notebooks re-executed, package, pages, browser"
 	@echo "make serve      show the built pages on http://127.0.0.1:$(PORT)"
 	@echo "make notebooks  re-execute the pages you changed (all of them: ALL=1)"
+	@echo "make bench      time Newton–Schulz, and whole steps of Muon against other packages"
 	@echo "make clean      remove what was built; .venv stays"
 	@echo "make help       this list"
 	@echo
@@ -98,3 +99,7 @@ lock:
 
 address: set-up
 	@$(RUN) -m book.pipeline address $(URL)
+
+# The peers may live elsewhere: make bench BENCH_PYTHON=/path/to/python ARGS="--rounds 5"
+bench: $(if $(BENCH_PYTHON),,set-up-test)
+	@$(or $(BENCH_PYTHON),$(RUN)) -m stacklm.bench $(ARGS)

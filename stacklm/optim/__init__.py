@@ -1,6 +1,8 @@
 """The optimizers: Newton–Schulz, Muon, and which parameter goes where.
 
 newton_schulz.py   the iteration: one matrix, a stack, a list of any shapes
+plan.py            which form of it each shape gets: table, costs, caps
+gram.py, symmetric.py   the faster forms
 muon.py            the optimizer built on it
 kinds.py           rules: what kind of parameter is this?
 linears.py         the rules for Linear layers
@@ -23,13 +25,19 @@ from stacklm.optim.convert import (
 from stacklm.optim.muon import Muon, muon_scale
 from stacklm.optim.newton_schulz import (
     COEFFICIENTS,
-    newton_schulz_flops,
     newton_schulz_step,
     orthogonalize_bucketed,
     quintic,
     unit_norm,
     zeropower_batched,
     zeropower_via_newtonschulz5,
+)
+from stacklm.optim.plan import (
+    Plan,
+    choose_method,
+    format_plans,
+    newton_schulz_flops,
+    plan_newton_schulz,
 )
 from stacklm.optim.qk_clip import clip_factors, qk_clip_
 from stacklm.optim.routing import Route, audit, format_routes
@@ -39,11 +47,14 @@ __all__ = [
     "COEFFICIENTS",
     "SHAPES",
     "Muon",
+    "Plan",
     "Route",
     "audit",
     "build_optimizers",
+    "choose_method",
     "clip_factors",
     "convert_muon_lr",
+    "format_plans",
     "format_routes",
     "from_torch_muon_state",
     "groups_by_columns",
@@ -51,6 +62,7 @@ __all__ = [
     "newton_schulz_flops",
     "newton_schulz_step",
     "orthogonalize_bucketed",
+    "plan_newton_schulz",
     "qk_clip_",
     "quintic",
     "to_torch_muon_state",

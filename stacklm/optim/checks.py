@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-NS_METHODS = ("auto", "direct")
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+NS_METHODS = ("auto", "direct", "direct-mirrored", "gram", "gram-mirrored")
+HALVES = (torch.float16, torch.bfloat16)
+FLOATS = (*HALVES, torch.float32, torch.float64)
 
 
 def check_matrices(G, ndim: int, steps: int, ns_dtype, ns_method: str) -> None:
@@ -53,7 +54,8 @@ def check_ns_options(steps, ns_dtype, ns_method, *, least_steps: int = 1) -> Non
     Raises:
         TypeError: ``steps`` is no int, or ``ns_dtype`` no torch dtype.
         ValueError: ``steps`` is below ``least_steps``, ``ns_dtype`` is not a real
-            floating dtype, or ``ns_method`` is not one of ``NS_METHODS``.
+            floating dtype or too coarse for ``ns_method``, or ``ns_method`` is not one
+            of ``NS_METHODS``.
     """
     if isinstance(steps, bool) or not isinstance(steps, int):
         raise TypeError(f"ns_steps must be an int, got {steps!r}")
@@ -65,8 +67,15 @@ def check_ns_options(steps, ns_dtype, ns_method, *, least_steps: int = 1) -> Non
         names = ", ".join(str(dtype) for dtype in FLOATS)
         raise ValueError(f"ns_dtype must be None or one of {names}, got {ns_dtype}")
     if ns_method not in NS_METHODS:
-        allowed = " or ".join(f'"{name}"' for name in NS_METHODS)
+        *most, last = (f'"{name}"' for name in NS_METHODS)
+        allowed = f"{', '.join(most)} or {last}"
         raise ValueError(f"ns_method must be {allowed}, got {ns_method!r}")
+    if ns_method.startswith("gram") and ns_dtype in HALVES:
+        raise ValueError(
+            f'ns_method "{ns_method}" needs at least float32, because its squares of '
+            f"singular values drown in the rounding of {ns_dtype}; take "
+            '"direct" or leave ns_dtype out'
+        )
 
 
 def check_lr(lr) -> None:

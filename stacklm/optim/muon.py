@@ -24,11 +24,8 @@ from stacklm.optim.checks import (
     check_muon_group,
     check_muon_parameter,
 )
-from stacklm.optim.newton_schulz import (
-    CPU_STACK_BYTES,
-    MAX_STACK_BYTES,
-    orthogonalize_bucketed,
-)
+from stacklm.optim.newton_schulz import orthogonalize_bucketed
+from stacklm.optim.plan import CPU_STACK_BYTES, MAX_STACK_BYTES
 from stacklm.optim.state import (
     check_muon_state,
     groups_to_load,
@@ -83,7 +80,7 @@ class Muon(Optimizer):
             what is faster on the device: stacks, small ones on a CPU.
         ns_dtype: Dtype of Newton–Schulz; None means at least float32. On CUDA, float32
             is TF32 if ``torch.set_float32_matmul_precision`` says so.
-        ns_method: "direct", or "auto", which today means "direct".
+        ns_method: "auto", or a form by name: see ``stacklm.optim.plan``.
 
     State per parameter: ``momentum_buffer``, B above, in at least float32 whatever the
     dtype of the parameter, also after ``load_state_dict``.

@@ -10,7 +10,7 @@ Legend: K matrices of m x n; r x c is the same matrix laid wide, r = min(m, n).
 Units: none, directions have no scale; a FLOP is one addition or one multiplication.
 Source: Jordan 2024, "Muon: An optimizer for hidden layers in neural networks", the
 section on Newton–Schulz and its coefficients. Taught in chapter 02 (this file) and
-chapter 04 (stacks against loops).
+chapter 04 (stacks against loops, and the other forms, which plan.py chooses from).
 """
 
 from __future__ import annotations
@@ -22,16 +22,13 @@ import torch
 from torch import Tensor
 
 from stacklm.optim.checks import check_matrices
+from stacklm.optim.gram import gram_iteration
+from stacklm.optim.plan import MAX_STACK_BYTES, choose_method, plan_newton_schulz
+from stacklm.optim.symmetric import full_product, mirrored_product
 
 # Jordan 2024: chosen for slope at zero, so p(1) is 0.701 and the iteration ends in
 # a band around 1, not at 1.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-
-# Most bytes that one stack may take. On an accelerator few large launches win, and the
-# cap only bounds memory. On a CPU a stack that falls out of the cache costs 25 %
-# (60 matrices of 512 x 512, two cores), one of a few MiB is fastest for every shape.
-MAX_STACK_BYTES = 2**30
-CPU_STACK_BYTES = 2**22
 
 
 def quintic(sigma, coefficients=COEFFICIENTS):
@@ -122,7 +119,7 @@ def zeropower_via_newtonschulz5(
         G: (m, n), floating point; read, never changed.
         steps: Number of Newton–Schulz steps; 0 only normalizes.
         ns_dtype: Dtype of the iteration; None means at least float32.
-        ns_method: "direct", or "auto", which today means "direct".
+        ns_method: "auto", or a form by name: see ``stacklm.optim.plan``.
 
     Returns:
         (m, n) in the dtype of ``G``. The scale of ``G`` does not matter.
@@ -135,9 +132,7 @@ def zeropower_via_newtonschulz5(
         Jordan 2024, https://kellerjordan.github.io/posts/muon/
     """
     check_matrices(G, 2, steps, ns_dtype, ns_method)
-    X = _prepare(G[None], ns_dtype)  # (1, r, c), r <= c
-    for _ in range(steps):
-        X = newton_schulz_step(X)
+    X = _iterate(_prepare(G[None], ns_dtype), steps, ns_method)  # (1, r, c), r <= c
     return _restore(X, G[None])[0]  # (m, n)
 
 
@@ -157,7 +152,7 @@ def zeropower_batched(
         G: (K, m, n), floating point; read, never changed.
         steps: Number of Newton–Schulz steps; 0 only normalizes.
         ns_dtype: Dtype of the iteration; None means at least float32.
-        ns_method: "direct", or "auto", which today means "direct".
+        ns_method: "auto", or a form by name: see ``stacklm.optim.plan``.
 
     Returns:
         (K, m, n) in the dtype of ``G``.
@@ -170,9 +165,7 @@ def zeropower_batched(
         Jordan 2024, https://kellerjordan.github.io/posts/muon/
     """
     check_matrices(G, 3, steps, ns_dtype, ns_method)
-    X = _prepare(G, ns_dtype)  # (K, r, c), r <= c
-    for _ in range(steps):
-        X = newton_schulz_step(X)
+    X = _iterate(_prepare(G, ns_dtype), steps, ns_method)  # (K, r, c), r <= c
     return _restore(X, G)  # (K, m, n)
 
 
@@ -193,7 +186,7 @@ def orthogonalize_bucketed(
         dirs: Matrices (m_i, n_i), floating point; read, never changed.
         steps: Number of Newton–Schulz steps.
         ns_dtype: Dtype of the iteration; None means at least float32.
-        ns_method: "direct", or "auto", which today means "direct".
+        ns_method: "auto", or a form by name: see ``stacklm.optim.plan``.
         max_stack_bytes: Most bytes in a stack; 0: one matrix at a time.
 
     Returns:
@@ -205,19 +198,18 @@ def orthogonalize_bucketed(
         ValueError: A direction is sparse or not 2-D, or an option is
             unknown.
     """
-    buckets: dict[tuple, list[int]] = {}
-    for i, G in enumerate(dirs):
-        check_matrices(G, 2, steps, ns_dtype, ns_method)
-        key = (*sorted(G.shape), G.dtype, G.device)
-        buckets.setdefault(key, []).append(i)
+    plans = plan_newton_schulz(
+        dirs,
+        steps,
+        ns_dtype=ns_dtype,
+        ns_method=ns_method,
+        max_stack_bytes=max_stack_bytes,
+    )
     out: list[Tensor] = [None] * len(dirs)
-    for (r, c, dtype, _), bucket in buckets.items():
-        bytes_each = r * c * (ns_dtype or _at_least_fp32(dtype)).itemsize
-        size = max(1, max_stack_bytes // max(1, bytes_each))
-        for start in range(0, len(bucket), size):
-            some = bucket[start : start + size]
+    for plan in plans:
+        for some in plan.stacks():
             stack = torch.stack([_wide(dirs[i]) for i in some])  # (K, r, c)
-            options = {"ns_dtype": ns_dtype, "ns_method": ns_method}
+            options = {"ns_dtype": ns_dtype, "ns_method": plan.method}
             X = zeropower_batched(stack, steps, **options)
             # One copy for all tall ones: contiguous, so that foreach
             # kernels over weights and directions stay fused.
@@ -228,23 +220,31 @@ def orthogonalize_bucketed(
     return out
 
 
-def newton_schulz_flops(m: int, n: int, steps: int = 5) -> int:
-    """FLOPs of the direct form on one m x n matrix: 4*r*r*c + 2*r**3 a step.
+def _iterate(X: Tensor, steps: int, ns_method: str) -> Tensor:
+    """The steps on a prepared stack (K, r, c), in the form that ``ns_method`` names."""
+    _, r, c = X.shape
+    if ns_method == "auto":
+        ns_method = choose_method(r, c, X.dtype, X.device)
+    form, _, mirrored = ns_method.partition("-")
+    if mirrored and X.numel():  # matrix by matrix: products this large fill a CPU
+        return torch.stack([_mirrored(x, steps, form) for x in X])
+    if form == "gram":
+        return gram_iteration(X, steps, COEFFICIENTS)
+    for _ in range(steps):
+        X = newton_schulz_step(X)
+    return X
 
-    Args:
-        m: Rows.
-        n: Columns.
-        steps: Number of Newton–Schulz steps.
 
-    Returns:
-        Additions plus multiplications of the three products of every step.
-
-    Example:
-        >>> newton_schulz_flops(512, 512)
-        4026531840
-    """
-    r, c = min(m, n), max(m, n)
-    return steps * (4 * r * r * c + 2 * r**3)
+def _mirrored(X: Tensor, steps: int, form: str) -> Tensor:
+    """The steps on one matrix (r, c), symmetric products by half."""
+    if form == "gram":
+        return gram_iteration(X, steps, COEFFICIENTS, mirrored_product)
+    a, b, c = COEFFICIENTS
+    for _ in range(steps):
+        A = mirrored_product(X, X.mT)  # (r, r)
+        B = mirrored_product(A, A, A, beta=b, alpha=c)
+        X = full_product(B, X, X, beta=a)  # (r, c)
+    return X
 
 
 def _is_tall(G: Tensor) -> bool:

@@ -118,7 +118,7 @@ def test_what_is_ambiguous_or_out_of_range_is_an_error(tiny_model):
     with pytest.raises(ValueError, match="lr must be finite and at least 0, got -1"):
         build_optimizers(tiny_model, -1.0)
     with pytest.raises(ValueError, match="ns_method must be"):
-        build_optimizers(tiny_model, ns_method="gram")
+        build_optimizers(tiny_model, ns_method="svd")
     with pytest.raises(ValueError, match=r"match no parameter"):
         build_optimizers(tiny_model, route={"nope": "muon"})
 

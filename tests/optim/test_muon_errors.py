@@ -77,7 +77,7 @@ def test_named_parameters_of_a_module():
         ({"ns_steps": 0}, ValueError, "ns_steps must be at least 1, got 0"),
         ({"ns_steps": 2.5}, TypeError, "ns_steps must be an int, got 2.5"),
         ({"ns_dtype": torch.int8}, ValueError, "ns_dtype must be None or one of"),
-        ({"ns_method": "svd"}, ValueError, '"auto" or "direct", got \'svd\''),
+        ({"ns_method": "svd"}, ValueError, r'"auto", "direct", .*, got \'svd\''),
     ],
 )
 def test_hyperparameters_out_of_range(options, error, message):
