@@ -30,9 +30,10 @@ REASONS: dict[str, str] = {
     "micro_batch_size": "as large as memory allows; only its product with "
     "grad_accum_steps enters the result",
     "seq_len": "the context that the model is to have",
-    "grad_accum_steps": "brings a step to half a million tokens, below the critical "
-    "batch",
-    "grad_clip": "a backstop for AdamW's side; Muon divides the factor out again",
+    "grad_accum_steps": "brings a step to half a million tokens; with many more too "
+    "few steps would be left",
+    "grad_clip": "keeps one bad batch from taking over the momentum; a factor that "
+    "never changes does nothing",
     "qk_clip_tau": "far above the logits of a healthy run; 30 while debugging, to see "
     "it fire",
     "qk_clip_every": "tier 1 costs next to nothing, so every step; 200 with exact "

@@ -94,7 +94,7 @@ def optimizer_step(
             ``cfg``.
 
     Returns:
-        The step's figures, the loss being the mean over micro-batches.
+        The step's figures; the loss is the mean over all targets.
 
     Raises:
         ValueError: No micro-batch, or not one peak per parameter group;
