@@ -56,7 +56,7 @@ def knobs(cfg: TrainConfig) -> str:
         Two lines or more per field, none wider than 75 columns.
 
     Example:
-        >>> print(knobs(TrainConfig())[:21])
+        >>> print(knobs(TrainConfig()).splitlines()[0])
         muon_peak_lr = 0.02
     """
     lines = []
