@@ -8,13 +8,15 @@ import re
 
 # In this order: what is escaped, code and math are passed over as they come, and
 # only what remains can be a role. The tick that follows a role is the role's own.
+# No character fits two alternatives of a repetition: a formula with many backslashes
+# would be tried in two to the power of their number ways.
 _SKIPPED = re.compile(
     r"""
       (?P<escaped>\\.)
     | (?P<html><!--.*?-->)
     | (?P<role>\{[A-Za-z][\w:+-]*\}`+[^`]*`+)
-    | (?P<label>\$\$(?:\\.|(?!\$\$).)*\$\$[ ]*\([^)\n$]+\)[ ]*$)
-    | (?P<display>\$\$(?:\\.|(?!\$\$).)*\$\$)
+    | (?P<label>\$\$(?:\\.|(?!\$\$)[^\\])*\$\$[ ]*\([^)\n$]+\)[ ]*$)
+    | (?P<display>\$\$(?:\\.|(?!\$\$)[^\\])*\$\$)
     | (?P<inline>\$(?:\\.|[^$\\])+\$)
     | (?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)
     """,

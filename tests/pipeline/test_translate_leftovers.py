@@ -47,3 +47,8 @@ def test_finds_raw_myst(text):
 @pytest.mark.parametrize("text", PLAIN)
 def test_passes_over_plain_markdown_code_and_math(text):
     assert leftovers(text) == []
+
+
+def test_a_long_formula_without_a_label_is_read_once():
+    # With one backslash that fits two ways, this would not end within the day.
+    assert leftovers("$$ " + r"\alpha \\ " * 40 + "$$ and more") == []
