@@ -10,3 +10,23 @@ report.py    the table, the JSON, the hardware
 Units: seconds; a FLOP is an addition or a multiplication, and FLOP/s always count the
 FLOPs of the plain quintic, 1.038 TFLOP for Stack-100M, whatever a form really does.
 """
+
+from stacklm.bench.cases import (
+    block_shapes,
+    hard_matrices,
+    plain_newton_schulz,
+    random_matrices,
+    with_spectrum,
+)
+from stacklm.bench.clock import Times, by_turns, ratio
+
+__all__ = [
+    "Times",
+    "block_shapes",
+    "by_turns",
+    "hard_matrices",
+    "plain_newton_schulz",
+    "random_matrices",
+    "ratio",
+    "with_spectrum",
+]
