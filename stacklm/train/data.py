@@ -133,16 +133,9 @@ class Tokens:
             >>> tokens.batch(0, batch_size=4, seq_len=16, seed=0).x.shape
             torch.Size([4, 16])
         """
-        step, seed = _count("step", step), _count("seed", seed)
-        rows, micros = _count("batch_size", batch_size, 1), _count("micros", micros, 1)
-        micro = _count("micro", micro)
-        if micro >= micros:
-            raise ValueError(
-                f"micro must be below micros, got {micro} and {micros}; "
-                "pass micros=grad_accum_steps"
-            )
+        seed, rows = _count("seed", seed), _count("batch_size", batch_size, 1)
+        first = first_row(step, rows, micro, micros)
         windows = self.windows(seq_len)
-        first = (step * micros + micro) * rows
         epochs, places = np.divmod(
             np.arange(first, first + rows, dtype=np.uint64), windows
         )
@@ -277,6 +270,22 @@ def _cut(shards: list[Shard], val_frac: float) -> int:
         offset += shard.size
     border = min((s for s in near if s), key=lambda s: abs(s - cut), default=cut)
     return border if 2 * abs(border - cut) <= val else cut
+
+
+def first_row(step: int, rows: int, micro: int, micros: int) -> int:
+    """Number of the first row of a micro-batch, counted over the whole run.
+
+    Raises:
+        TypeError: An argument is no int.
+        ValueError: An argument is out of range.
+    """
+    step, micro = _count("step", step), _count("micro", micro)
+    if micro >= _count("micros", micros, 1):
+        raise ValueError(
+            f"micro must be below micros, got {micro} and {micros}; "
+            "pass micros=grad_accum_steps"
+        )
+    return (step * micros + micro) * rows
 
 
 def _count(name: str, value, least: int = 0) -> int:

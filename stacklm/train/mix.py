@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from stacklm.train.data import Batch, _count
+from stacklm.train.data import Batch, _count, first_row
 from stacklm.train.shuffle import order_key
 from stacklm.train.tokenizer import check_signatures
 
@@ -141,20 +141,13 @@ class Mixture:
             >>> both.batch(0, batch_size=4, seq_len=16, seed=0).x.shape
             torch.Size([4, 16])
         """
-        step, seed = _count("step", step), _count("seed", seed)
-        rows, micros = _count("batch_size", batch_size, 1), _count("micros", micros, 1)
-        micro = _count("micro", micro)
-        if micro >= micros:
-            raise ValueError(
-                f"micro must be below micros, got {micro} and {micros}; "
-                "pass micros=grad_accum_steps"
-            )
+        seed, rows = _count("seed", seed), _count("batch_size", batch_size, 1)
+        first = first_row(step, rows, micro, micros)
         for name, corpus in self.corpora.items():
             try:
                 corpus.windows(seq_len)
             except ValueError as error:
                 raise ValueError(f"corpus {name!r}: {error}") from None
-        first = (step * micros + micro) * rows
         drawn = []
         for row in range(first, first + rows):
             name, place = self.source(row, seed=seed)
