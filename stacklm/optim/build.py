@@ -9,6 +9,7 @@ in chapters 01 (who goes where) and 03.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,9 @@ from torch.optim import AdamW
 
 from stacklm.optim.muon import Muon
 from stacklm.optim.routing import audit
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 ADAMW_EPS = 1e-8
 
@@ -31,6 +35,7 @@ def build_optimizers(
     route: Mapping[str, str] | None = None,
     ns_dtype: torch.dtype | None = None,
     ns_method: str = "auto",
+    mesh: DeviceMesh | None = None,
 ) -> tuple[Muon, AdamW]:
     """Route every parameter and build both optimizers.
 
@@ -49,6 +54,7 @@ def build_optimizers(
         route: {name or glob: "muon" or "adamw"}, as in ``audit``.
         ns_dtype: As in ``Muon``.
         ns_method: As in ``Muon``.
+        mesh: As in ``Muon``; parameters that ``fully_shard`` made need none.
 
     Returns:
         (muon, adamw).
@@ -84,6 +90,7 @@ def build_optimizers(
         batched=batched_muon,
         ns_dtype=ns_dtype,
         ns_method=ns_method,
+        mesh=mesh,
     )
     adamw = AdamW(
         _not_empty("AdamW", decayed, others),

@@ -191,6 +191,12 @@ def check_muon_gradient(name: str, p: Tensor, B: Tensor | None) -> None:
                 f"shape {tuple(t.shape)} on {t.device}; build Muon after moving or "
                 "reshaping the model, and call zero_grad() first"
             )
+        if getattr(t, "placements", None) != getattr(p, "placements", None):
+            raise ValueError(
+                f"{name} is laid out as {getattr(p, 'placements', 'a plain tensor')}, "
+                f"its {what} as {getattr(t, 'placements', 'a plain tensor')}; call "
+                "redistribute on it first, or build Muon after fully_shard"
+            )
 
 
 def _check_number(name: str, value) -> None:

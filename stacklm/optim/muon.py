@@ -14,25 +14,29 @@ weight decay and the factor 0.2*sqrt(max(m, n)). Taught in chapter 03.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from stacklm.optim.agree import check_agreement
 from stacklm.optim.checks import (
     check_muon_gradient,
     check_muon_group,
     check_muon_parameter,
 )
-from stacklm.optim.newton_schulz import orthogonalize_bucketed
-from stacklm.optim.plan import CPU_STACK_BYTES, MAX_STACK_BYTES
+from stacklm.optim.layout import Layout, check_mesh, is_dtensor, layout_of
+from stacklm.optim.pieces import facts_of, look_ahead, orthogonalize, pieces_of, rate_on
 from stacklm.optim.state import (
     check_muon_state,
     groups_to_load,
-    momentum_dtype,
     momentum_to_load,
     name_of,
 )
+
+if TYPE_CHECKING:  # loading it costs every import half a second
+    from torch.distributed.device_mesh import DeviceMesh
 
 # Liu et al. 2025, section 2.2: the low end of the band, 0.2 to 0.4, that they measured
 # for the root mean square of AdamW's update.
@@ -81,9 +85,12 @@ class Muon(Optimizer):
         ns_dtype: Dtype of Newton–Schulz; None means at least float32. On CUDA, float32
             is TF32 if ``torch.set_float32_matmul_precision`` says so.
         ns_method: "auto", or a form by name: see ``stacklm.optim.plan``.
+        mesh: The ranks that all have a copy of the plain parameters and the same
+            gradients, as under DDP; they share the work. DTensors, as FSDP2 makes
+            them, need no mesh: they bring their own.
 
     State per parameter: ``momentum_buffer``, B above, in at least float32 whatever the
-    dtype of the parameter, also after ``load_state_dict``.
+    dtype of the parameter, also after ``load_state_dict``; a DTensor if that is one.
 
     Raises:
         TypeError: A parameter or option of the wrong type.
@@ -112,7 +119,11 @@ class Muon(Optimizer):
         *,
         ns_dtype: torch.dtype | None = None,
         ns_method: str = "auto",
+        mesh: DeviceMesh | None = None,
     ) -> None:
+        if mesh is not None:
+            check_mesh(mesh)
+        self._mesh, self._layouts = mesh, {}
         defaults = {
             "lr": lr,
             "momentum": momentum,
@@ -129,7 +140,7 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def step(self, closure=None):
-        """Update every matrix that has a gradient.
+        """Update every matrix that has a gradient. Collective if there are ranks.
 
         Args:
             closure: Computes and returns the loss; run with gradients on.
@@ -139,24 +150,26 @@ class Muon(Optimizer):
 
         Raises:
             TypeError: A gradient is sparse or complex; nothing changed.
-            ValueError: A parameter got another shape or device since; nothing changed.
+            ValueError: A parameter got another shape or device since, or ranks differ
+                in what they are about to do; nothing changed.
+            RuntimeError: A rank did not come within its group's timeout.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._check_gradients()  # all of them, before the first change
+        self._check_step()  # all of it, before the first change
         for group in self.param_groups:
-            mu, wd = group["momentum"], group["weight_decay"]
-            for W, G, B in self._matrices(group):  # lists of (m, n)
-                lr = _rate(group["lr"], W[0].device)
-                torch._foreach_mul_(B, mu)
-                torch._foreach_add_(B, G)  # B <- mu*B + g
-                look = B
-                if group["nesterov"]:
-                    look = torch._foreach_add(G, B, alpha=mu)  # g + mu*B
-                D = _orthogonalize(look, group)
-                torch._foreach_mul_(D, [muon_scale(*d.shape) for d in D])
+            wd = group["weight_decay"]
+            for some in pieces_of(group, self.state, self._layout):
+                look = look_ahead(some, group)  # B <- mu*B + g; g + mu*B
+                D = orthogonalize(look, some, group)
+                scales = [muon_scale(*shape) for shape in some.shapes()]
+                W, D, scales = some.held(some.weights, D, scales)
+                if not W:
+                    continue  # this rank has no rows of any of them
+                lr = rate_on(group["lr"], W[0].device)
+                torch._foreach_mul_(D, scales)
                 torch._foreach_mul_(D, lr)
                 torch._foreach_mul_(W, 1 - lr * wd)  # decay, then step
                 torch._foreach_sub_(W, D)
@@ -189,6 +202,7 @@ class Muon(Optimizer):
             for i, item in enumerate(params):
                 name, p = item if isinstance(item, tuple) else (f"parameter {i}", item)
                 check_muon_parameter(name, p, group["stacked"])
+                self._layout(p, name)
                 if id(p) in seen:
                     raise ValueError(f"Muon got {name} twice; give it once")
                 seen.add(id(p))
@@ -235,53 +249,34 @@ class Muon(Optimizer):
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
+        self._mesh, self._layouts = None, {}  # process groups do not travel
         for group in self.param_groups:  # pickles from before an option existed
             for option, value in self.defaults.items():
                 group.setdefault(option, value)
 
-    def _check_gradients(self) -> None:
-        for group in self.param_groups:
-            for i, p in enumerate(group["params"]):
-                if p.grad is not None:
-                    B = self.state.get(p, {}).get("momentum_buffer")
-                    check_muon_gradient(name_of(group, i), p, B)
+    def _layout(self, p: Tensor, name: str = "a parameter") -> Layout | None:
+        """How a parameter lies over ranks, found once per mesh and placement."""
+        key = (p.device_mesh, p.placements) if is_dtensor(p) else None
+        if key not in self._layouts:
+            self._layouts[key] = layout_of(name, p, self._mesh)
+        return self._layouts[key]
 
-    def _matrices(self, group: dict):
-        """Weights, gradients and momentum of a group as lists of 2-D views.
-
-        One triple of lists per device and dtype: what one foreach call can take.
-        """
-        sets: dict[tuple, tuple[list, list, list]] = {}
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            state = self.state[p]
-            if "momentum_buffer" not in state:
-                zeros = torch.zeros_like(p, dtype=momentum_dtype(p))
-                state["momentum_buffer"] = zeros
-            tensors = (p.detach(), p.grad.detach(), state["momentum_buffer"])
-            lists = sets.setdefault((p.device, p.dtype), ([], [], []))
-            for matrices, tensor in zip(lists, tensors, strict=True):
-                matrices.extend(tensor.unbind() if group["stacked"] else [tensor])
-        return [lists for lists in sets.values() if lists[0]]
-
-
-def _orthogonalize(dirs: list[Tensor], group: dict) -> list[Tensor]:
-    """Newton–Schulz on every matrix, in stacks as ``batched`` says."""
-    fastest = CPU_STACK_BYTES if dirs[0].device.type == "cpu" else MAX_STACK_BYTES
-    return orthogonalize_bucketed(
-        dirs,
-        group["ns_steps"],
-        ns_dtype=group["ns_dtype"],
-        ns_method=group["ns_method"],
-        max_stack_bytes={None: fastest, True: MAX_STACK_BYTES, False: 0}[
-            group["batched"]
-        ],
-    )
-
-
-def _rate(lr: float | Tensor, device: torch.device) -> float | Tensor:
-    """The learning rate where foreach can use it; reads no accelerator's memory."""
-    if isinstance(lr, Tensor) and lr.device.type != "cpu":
-        return lr.detach().reshape(()).to(device, non_blocking=True)
-    return float(lr)
+    def _check_step(self) -> None:
+        """Look at all gradients, then make sure that other ranks saw the same."""
+        failed = None
+        try:
+            for group in self.param_groups:
+                for i, p in enumerate(group["params"]):
+                    if p.grad is not None:
+                        B = self.state.get(p, {}).get("momentum_buffer")
+                        check_muon_gradient(name_of(group, i), p, B)
+        except (TypeError, ValueError) as error:
+            failed = error  # the other ranks must hear of it before it is raised
+        layouts = [
+            self._layout(p) for group in self.param_groups for p in group["params"]
+        ]
+        company = {(each.ranks, each.device) for each in layouts if each is not None}
+        for ranks, device in sorted(company):
+            check_agreement(ranks, device, facts_of(self.param_groups), failed)
+        if failed is not None:
+            raise failed

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from stacklm.optim.checks import check_muon_group
+from stacklm.optim.layout import like_parameter
 
 # How a group is computed and what its parameters are belong to the process that runs,
 # not to the run that was saved: a looped checkpoint loads into a batched optimizer.
@@ -122,4 +123,4 @@ def _momentum(entry: dict, p: Tensor, name: str) -> Tensor:
             f"{name} needs a momentum_buffer of shape {tuple(p.shape)}, the state has "
             f"{found}; load the state of a Muon on the same model"
         )
-    return B.detach().to(p.device, momentum_dtype(p), copy=True)
+    return like_parameter(B.detach(), p).to(p.device, momentum_dtype(p), copy=True)
