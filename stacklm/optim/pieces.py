@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from stacklm.optim.layout import Layout, Matrix, is_dtensor, local_part
+from stacklm.optim.layout import Layout, Matrix, local_part
 from stacklm.optim.newton_schulz import orthogonalize_bucketed
 from stacklm.optim.plan import (
     CPU_STACK_BYTES,

@@ -51,7 +51,7 @@ def placements_of(mesh, kind):
 def compare(
     form, shapes, kind="fsdp", dtype=torch.float32, steps=10, missing=(), **options
 ):
-    """The largest difference in weights and momentum from one process, and the scale."""
+    """The largest differences in weights and momentum from one process."""
     names = ("replicate", "shard")[2 - len(form) :]
     mesh = init_device_mesh("cpu", form, mesh_dim_names=names)
     placements = placements_of(mesh, kind)
