@@ -1,10 +1,16 @@
 """Steps of Muon that several ranks take together, beside the same by one process."""
 
-import torch
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+import copy
 
-from stacklm.optim import Muon
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.debug import CommDebugMode
+
+from stacklm.optim import Muon, build_optimizers
 
 # 4 ranks hold 18 rows as 5, 5, 5, 3; 5 rows as 2, 2, 1, 0; 3 rows as 1, 1, 1, 0.
 SHAPES = [(16, 16), (18, 40), (40, 18), (5, 32), (32, 5), (3, 16), (16, 16), (16, 16)]
@@ -52,8 +58,7 @@ def compare(
     form, shapes, kind="fsdp", dtype=torch.float32, steps=10, missing=(), **options
 ):
     """The largest differences in weights and momentum from one process."""
-    names = ("replicate", "shard")[2 - len(form) :]
-    mesh = init_device_mesh("cpu", form, mesh_dim_names=names)
+    mesh = mesh_of(form)
     placements = placements_of(mesh, kind)
     start = full(shapes, 0, dtype)
     params = laid_out(mesh, start, placements)
@@ -79,3 +84,129 @@ def compare(
             gap = (whole(a).double() - whole(b).double()).abs().max().item()
             gaps[what] = max(gaps[what], gap)
     return gaps
+
+
+def mesh_of(form):
+    names = ("replicate", "shard")[2 - len(form) :]
+    return init_device_mesh("cpu", form, mesh_dim_names=names)
+
+
+def prepared(form, kind, shapes, **options):
+    """A Muon over ranks, its parameters with gradients."""
+    mesh = mesh_of(form)
+    placements = placements_of(mesh, kind)
+    params = laid_out(mesh, full(shapes, 0), placements)
+    give(params, full(shapes, 1), mesh, placements)
+    return Muon(params, mesh=mesh, **options), params
+
+
+def count(form, kind, shapes, steps):
+    """Collectives of some steps, after a first one that makes its groups."""
+    muon, _ = prepared(form, kind, shapes)
+    muon.step()
+    with pytest.MonkeyPatch.context() as patch, CommDebugMode() as mode:
+        for name in ("send", "recv", "isend", "irecv", "batch_isend_irecv"):
+            patch.setattr(dist, name, _refused)
+        for _ in range(steps):
+            muon.step()
+    counts = mode.get_comm_counts().items()
+    return {str(kind).rpartition(".")[2]: times for kind, times in counts}
+
+
+def _refused(*_, **__):
+    raise AssertionError("a point-to-point call that no collective counter sees")
+
+
+def bytes_sent(form, shapes):
+    """Bytes that this rank sends to others in a step, all dtypes as they are."""
+    muon, _ = prepared(form, "fsdp", shapes)
+    muon.step()
+    sent = []
+    whole_call = dist.all_to_all_single
+
+    def counted(output, input, output_splits, input_splits, group, **options):
+        own = input_splits[dist.get_rank(group)]
+        sent.append((sum(input_splits) - own) * input.element_size())
+        return whole_call(
+            output, input, output_splits, input_splits, group=group, **options
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "all_to_all_single", counted)
+        muon.step()
+    return sum(sent)
+
+
+def state_keys():
+    muon, _ = prepared((4,), "fsdp", SHAPES)
+    muon.step()
+    state = muon.state_dict()
+    return set(state["state"][0]), "mesh" in str(state["param_groups"])
+
+
+class Net(torch.nn.Module):
+    """An embedding, two matrices and a head, the second matrix with 6 rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.tok_emb = torch.nn.Embedding(11, 16)
+        self.w_up = torch.nn.Linear(16, 6, bias=False)
+        self.w_down = torch.nn.Linear(6, 16, bias=False)
+        self.norm = torch.nn.RMSNorm(16)
+        self.lm_head = torch.nn.Linear(16, 11, bias=False)
+
+    def forward(self, tokens):
+        x = self.tok_emb(tokens)
+        return self.lm_head(self.norm(x + self.w_down(self.w_up(x).relu())))
+
+
+def train_tiny_model():
+    """Five steps under fully_shard, each rank with a quarter of the batch."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    alone = Net()
+    sharded = copy.deepcopy(alone)
+    fully_shard(sharded, mesh=init_device_mesh("cpu", (world,)))
+    pairs = [build_optimizers(model) for model in (alone, sharded)]
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(5):
+        tokens = torch.randint(11, (8, 5), generator=generator)
+        mine = tokens.chunk(world)[rank]
+        for model, batch, pair in zip(
+            (alone, sharded), (tokens, mine), pairs, strict=True
+        ):
+            logits = model(batch[:, :-1])
+            loss = torch.nn.functional.cross_entropy(
+                logits.flatten(0, 1), batch[:, 1:].flatten()
+            )
+            loss.backward()
+            for optimizer in pair:
+                optimizer.step()
+                optimizer.zero_grad()
+    pairs = zip(alone.parameters(), sharded.parameters(), strict=True)
+    return {"weights": max((p - whole(q)).abs().max().item() for p, q in pairs)}
+
+
+def pass_state_around():
+    """From four shards to copies, to 2 x 2, to DTensor copies and to four shards."""
+    muon, params = prepared((4,), "fsdp", SHAPES)
+    muon.step()
+    first = [whole(muon.state[p]["momentum_buffer"]) for p in params]
+    assert all(B.abs().max() > 0 for B in first)
+    state, same = muon.state_dict(), []
+    for form, kind, batched in [
+        ((4,), "plain", False),
+        ((2, 2), "fsdp", None),
+        ((4,), "copies", True),
+        ((4,), "fsdp", False),
+    ]:
+        other, others = prepared(form, kind, SHAPES, batched=batched)
+        other.load_state_dict(state)
+        state = other.state_dict()
+        buffers = [other.state[p]["momentum_buffer"] for p in others]
+        for B, p, then in zip(buffers, others, first, strict=True):
+            same.append(getattr(B, "placements", 0) == getattr(p, "placements", 0))
+            same.append(torch.equal(whole(B), then))
+        other.step()  # `state` holds the same buffers, which have moved on
+        first = [whole(other.state[p]["momentum_buffer"]) for p in others]
+    return all(same)
