@@ -12,6 +12,8 @@ build.py           both optimizers for a model in one call
 convert.py         go on with a run of torch.optim.Muon, and back
 qk_clip.py         what to do about attention logits that grow too large
 schedule.py        Warmup–Stable–Decay: the learning rate as a function of the step
+pieces.py          what of its matrices a process holds: all, or rows
+layout.py, sharded.py, agree.py   how they lie over ranks, who owns which, one check
 checks.py, state.py   what is refused, and how a checkpoint is loaded
 """
 
