@@ -15,7 +15,8 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help book serve notebooks test lint check nbval unit pages browser clean \
-  set-up set-up-test test-pages python screenshots vendor lock address bench
+  set-up set-up-test test-pages python screenshots vendor lock address bench \
+  mutants stability
 
 help:
 	@echo "make book       build the pages: open $(HTML)/index.html"
@@ -26,7 +27,8 @@ help:
 	@echo "make clean      remove what was built; .venv stays"
 	@echo "make help       this list"
 	@echo
-	@echo "For maintainers: make screenshots, make lock, make vendor,"
+	@echo "For maintainers: make mutants, make stability N=20, make screenshots,"
+	@echo "                 make lock, make vendor,"
 	@echo "                 make address URL=https://host/owner/name"
 
 python:
@@ -83,6 +85,14 @@ test-pages:
 
 browser:
 	@$(RUN) -m pytest -q tests/browser
+
+# Too long for every run: each seeded fault by itself, and all notebooks N times over.
+mutants: set-up-test
+	@$(RUN) -m tests.mutants $(ARGS)
+
+N ?= 20
+stability: set-up-test
+	@$(RUN) -m tests.stability -n $(N)
 
 clean:
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis *.egg-info
