@@ -127,9 +127,8 @@ class LogitRecord:
 
     Give it to every forward pass of a step, read ``maxima`` once, then
     ``reset()``. Nothing here waits for the device. Over several ranks,
-    take the maximum in place before reading, or replicas drift apart::
-
-        torch.distributed.all_reduce(record.maxima, op=ReduceOp.MAX)
+    every rank has seen its own batches only; ``qk_clip_`` takes the maximum
+    over all of them if it is given their ``group``.
 
     A dict works as well, but DDP on GPUs may fill a copy of it, and
     ``torch.compile`` compiles once more when it has its first entries.

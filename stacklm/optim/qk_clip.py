@@ -16,7 +16,7 @@ Legend: L = n_layers, H = n_heads, K = n_kv_heads, d_h = head_dim. tau and S hav
 unit.
 Source: Kimi K2 (arXiv:2507.20534, section 2.1), per head, on projections; the
 once-per-group rule for GQA and the clip on gains are this package's. Taught in
-chapter 08.
+chapters 08 and, over ranks, 13.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from stacklm._layers import attention_layers
+from stacklm.optim.layout import is_dtensor, local_part
 
 
 def clip_factors(
@@ -55,7 +57,9 @@ def clip_factors(
 
 
 @torch.no_grad()
-def qk_clip_(model, max_logits, tau: float = 100.0) -> int:
+def qk_clip_(
+    model, max_logits, tau: float = 100.0, *, group: dist.ProcessGroup | None = None
+) -> int:
     """Shrink the queries and keys whose logits exceeded ``tau``, in place.
 
     Call it after the optimizers' steps, with what the forward passes of the step
@@ -68,21 +72,29 @@ def qk_clip_(model, max_logits, tau: float = 100.0) -> int:
     a small change of weights, and the next gradients see it. Parameters in bfloat16
     land on ``tau`` to their own precision, 0.4 %.
 
+    Over several ranks, all must clip by the same maxima, or their weights drift apart:
+    name their group, and the largest of each is taken first, in one all-reduce of
+    L * H numbers. DTensors are clipped where they lie; nothing else is sent.
+
     Args:
         model: A Stack100M, or a module around one.
         max_logits: Largest logits before soft-capping: a (n_layers, n_heads) tensor, a
             ``LogitRecord``, or a dict {layer: (n_heads,) tensor}. -inf, as a missing
             layer, means "not measured". Maxima up to ``tau`` change nothing.
         tau: The largest logit that is left alone, above 0.
+        group: The ranks, such as ``torch.distributed.group.WORLD``, all of which must
+            call this; None if ``max_logits`` are of all ranks already, or there is
+            only one.
 
     Returns:
-        The number of layers that fired.
+        The number of layers that fired, in the model, not on this rank.
 
     Raises:
         TypeError: ``model`` has no attention layers, or ``max_logits`` or ``tau`` is of
             the wrong type.
-        ValueError: A maximum is NaN or +inf, a shape is not the model's, or ``tau`` is
-            not finite and above 0. Nothing changed.
+        ValueError: A maximum is NaN or +inf, on any rank of ``group``; a shape is not
+            the model's; a parameter is cut otherwise than by rows or not at all; or
+            ``tau`` is not finite and above 0. Nothing changed.
 
     Example:
         >>> from stacklm.config import toy_config
@@ -97,52 +109,85 @@ def qk_clip_(model, max_logits, tau: float = 100.0) -> int:
     """
     _check_tau(tau)
     layers = attention_layers(model, "qk_clip_")
-    rows = _read(max_logits, len(layers), layers[0].n_heads)
+    maxima = _table(max_logits, len(layers), layers[0].n_heads)
+    rows = _over_ranks(maxima, group).tolist()
     _check_maxima(rows)
     firing = [(a, row) for a, row in zip(layers, rows, strict=True) if max(row) > tau]
     clips = [_clip(attn, row, tau) for attn, row in firing]  # all, before the first
-    for parts, factors in clips:
-        for part, factor in zip(parts, factors, strict=True):
+    for parts in clips:
+        for part, factor in parts:
             part.mul_(factor)  # a Python number: no copy to the device
     return len(firing)
 
 
-def _clip(attn, row: list[float], tau: float) -> tuple[list[Tensor], list[float]]:
+def _clip(attn, row: list[float], tau: float) -> list[tuple[Tensor, float]]:
     """What to scale in a layer, queries then keys, and by how much."""
     heads, d_h = (attn.n_heads, attn.n_kv_heads), attn.head_dim
     gains = [getattr(norm, "weight", None) for norm in (attn.q_norm, attn.k_norm)]
     shapes = [None if gain is None else tuple(gain.shape) for gain in gains]
     if shapes == [(d_h,), (d_h,)]:
-        queries, keys = ([gain.detach()] for gain in gains)  # one of (d_h)
-        row = [max(row)]
+        scaled, row, rows, heads = gains, [max(row)], d_h, (1, 1)  # all heads as one
     elif shapes == [(n, 1, d_h) for n in heads]:
-        queries, keys = (gain.detach().unbind() for gain in gains)  # of (1, d_h)
+        scaled, rows = gains, 1
     elif shapes == [None, None]:
-        queries, keys = (
-            w.weight.detach().unflatten(0, (n, d_h)).unbind()  # n of (d_h, d)
-            for w, n in zip((attn.wq, attn.wk), heads, strict=True)
-        )
+        scaled, rows = [attn.wq.weight, attn.wk.weight], d_h
     else:
         raise ValueError(
             f"qk_clip_ takes gains ({d_h},) for all heads, ({heads[0]}, 1, {d_h}) and "
             f"({heads[1]}, 1, {d_h}) per head, or none, got {shapes} in layer "
             f"{attn.layer_idx}; give q_norm and k_norm the same form"
         )
-    groups = len(queries) // len(keys)
-    for_queries, for_keys = clip_factors(row, groups=groups, tau=tau)
-    return [*queries, *keys], [*for_queries, *for_keys]
+    factors = clip_factors(row, groups=heads[0] // heads[1], tau=tau)
+    return [
+        (part, factor)
+        for weight, own in zip(scaled, factors, strict=True)
+        for part, factor in zip(_heads(weight, rows), own, strict=True)
+    ]
 
 
-def _read(max_logits, n_layers: int, n_heads: int) -> list[list[float]]:
-    """The maxima on the host, layer by layer; the one wait for the device."""
+def _heads(weight: Tensor, rows: int) -> list[Tensor]:
+    """What this process holds of each head, `rows` rows of a weight; may be empty."""
+    first, local = _first_row(weight), local_part(weight)
+    return [
+        local[max(0, at - first) : max(0, at + rows - first)]
+        for at in range(0, weight.shape[0], rows)
+    ]
+
+
+def _first_row(weight: Tensor) -> int:
+    """Which row of a weight the part on this process begins with."""
+    if not is_dtensor(weight):
+        return 0
+    if not all(type(p).__name__ in ("Shard", "Replicate") for p in weight.placements):
+        raise ValueError(
+            f"qk_clip_ takes weights that are replicated or cut in one piece per rank, "
+            f"got {tuple(weight.placements)}; use fully_shard's default placement"
+        )
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    where = (weight.shape, weight.device_mesh, weight.placements)
+    return compute_local_shape_and_global_offset(*where)[1][0]
+
+
+def _over_ranks(maxima: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+    """The largest of each maximum; a NaN anywhere is +inf, since max may lose it."""
+    if group is None:
+        return maxima
+    maxima = maxima.detach().nan_to_num(math.inf, math.inf, -math.inf)
+    dist.all_reduce(maxima, dist.ReduceOp.MAX, group=group)
+    return maxima
+
+
+def _table(max_logits, n_layers: int, n_heads: int) -> Tensor:
+    """The maxima of all layers, (n_layers, n_heads), where they were recorded."""
     if isinstance(max_logits, dict):
-        return _read_dict(max_logits, n_layers, n_heads)
+        return _table_of(max_logits, n_layers, n_heads)
     maxima = getattr(max_logits, "maxima", max_logits)
     _check_tensor("max_logits", maxima, (n_layers, n_heads))
-    return maxima.tolist()
+    return maxima
 
 
-def _read_dict(record: dict, n_layers: int, n_heads: int) -> list[list[float]]:
+def _table_of(record: dict, n_layers: int, n_heads: int) -> Tensor:
     for layer, maxima in record.items():
         if layer not in range(n_layers):
             raise ValueError(
@@ -150,9 +195,10 @@ def _read_dict(record: dict, n_layers: int, n_heads: int) -> list[list[float]]:
                 "use the record of this model"
             )
         _check_tensor(f"max_logits[{layer}]", maxima, (n_heads,))
-    measured = torch.stack(list(record.values())).tolist() if record else []
-    found = dict(zip(record, measured, strict=True))
-    return [found.get(layer, [-math.inf] * n_heads) for layer in range(n_layers)]
+    if not record:
+        return torch.full((n_layers, n_heads), -math.inf)
+    missing = next(iter(record.values())).new_full((n_heads,), -math.inf)
+    return torch.stack([record.get(layer, missing) for layer in range(n_layers)])
 
 
 def _check_tau(tau) -> None:

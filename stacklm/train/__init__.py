@@ -8,26 +8,22 @@ shuffle.py     an order that is computed, not stored
 data.py        shards to batches
 mix.py         several corpora as one, by weight
 feed.py        batches to the micro-batches of a step
-step.py        one optimizer step, complete
+step.py        one optimizer step, complete; validation.py: a pass without one
 loop.py        a whole run; recipes.py, options.py: its optimizers, its rhythm
-resume.py, checkpoint.py   where it begins, what it saves
+resume.py, checkpoint.py, states.py   where it begins, what it saves
 interrupt.py, lock.py      Ctrl-C; one process per folder
+world.py       the ranks that train one model; lost.py: when one is gone
+launch.py      what torchrun started
 log.py         metrics and progress
 __main__.py    the command: python -m stacklm.train --help
 """
 
-from stacklm.train.checkpoint import (
-    Checkpoint,
-    CheckpointError,
-    checkpoints,
-    read_checkpoint,
-    restore,
-    save_checkpoint,
-)
+from stacklm.train.checkpoint import checkpoints, read_checkpoint, save_checkpoint
 from stacklm.train.data import Batch, Tokens, open_tokens
 from stacklm.train.lock import BusyError
 from stacklm.train.log import read_metrics
-from stacklm.train.loop import DivergedError, Run, pretrain, validate
+from stacklm.train.loop import DivergedError, Run, pretrain
+from stacklm.train.lost import LostRankError
 from stacklm.train.mix import Mixture
 from stacklm.train.options import RunConfig
 from stacklm.train.recipes import adamw_alone, muon_and_adamw
@@ -41,6 +37,7 @@ from stacklm.train.sources import (
     rows_of,
     text_files,
 )
+from stacklm.train.states import Checkpoint, CheckpointError, restore
 from stacklm.train.step import StepLog, optimizer_step
 from stacklm.train.tokenizer import (
     BPETokenizer,
@@ -48,6 +45,8 @@ from stacklm.train.tokenizer import (
     open_tokenizer,
     train_bpe,
 )
+from stacklm.train.validation import validate
+from stacklm.train.world import World, world_of
 from stacklm.train.writer import Written, write_shards
 
 __all__ = [
@@ -59,12 +58,14 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "DivergedError",
+    "LostRankError",
     "Mixture",
     "Piece",
     "Run",
     "RunConfig",
     "StepLog",
     "Tokens",
+    "World",
     "Written",
     "adamw_alone",
     "checkpoints",
@@ -85,5 +86,6 @@ __all__ = [
     "text_files",
     "train_bpe",
     "validate",
+    "world_of",
     "write_shards",
 ]

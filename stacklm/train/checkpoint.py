@@ -6,12 +6,12 @@ A reader therefore sees the whole file or none of it, at whatever moment the wri
 was killed. The file is in the safetensors format: tensors and text, no code, so that
 loading runs none. It carries a SHA-256 of its own content.
 
-Names inside: ``model/<parameter>``, ``muon/<parameter>/momentum_buffer``,
-``adamw/<parameter>/{step,exp_avg,exp_avg_sq}``, ``rng/cpu``, ``rng/cuda``. Optimizer
-states are named after their parameters, never numbered, so that they mean the same in
-another process. Units: a step is an optimizer step; ``step-00000050`` has done 50
-steps, 0 to 49, and goes on with step 50.
-Source: https://github.com/huggingface/safetensors. Taught in chapter 11.
+The names inside are in ``states.py``. Units: a step is an optimizer step;
+``step-00000050`` has done 50 steps, 0 to 49, and goes on with step 50.
+
+Over several ranks it is the same file: every tensor is gathered in turn, rank 0 writes,
+and reads, and sends each rank its part. It can go on with any number of ranks.
+Source: https://github.com/huggingface/safetensors. Taught in chapters 11 and 13.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -28,27 +27,12 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from stacklm.train.states import Checkpoint, CheckpointError, gather, kinds
+from stacklm.train.world import World
+
 FORMAT = 1
 """Raised when the names inside change their meaning."""
 SUFFIX = ".safetensors"
-
-
-class CheckpointError(RuntimeError):
-    """A checkpoint that is damaged, or belongs to another model."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """The verified content of a file."""
-
-    path: Path
-    """Where it was read."""
-    step: int
-    """Steps done, which is also the index of the next one."""
-    state: dict
-    """What the run noted beside its tensors; JSON values only."""
-    tensors: dict[str, Tensor]
-    """Everything else by name, on the CPU."""
 
 
 def save_checkpoint(
@@ -60,6 +44,7 @@ def save_checkpoint(
     *,
     state: dict,
     keep_last: int = 3,
+    world: World | None = None,
 ) -> Path:
     """Write a checkpoint atomically; then delete all but the newest ones.
 
@@ -71,19 +56,30 @@ def save_checkpoint(
         adamw: AdamW.
         state: Anything else, as JSON values.
         keep_last: How many checkpoints stay (count).
+        world: The ranks that hold parts of it, all of which must call this; None means
+            one process.
 
     Returns:
         The path of the new file.
 
     Raises:
         OSError: The file could not be written, on a full disk for instance. No
-            part of it is left, and the older checkpoints are as they were.
+            part of it is left, and the older checkpoints are as they were. Every
+            rank raises it.
+        ValueError: The model is cut over several ranks, and `world` is None.
     """
-    folder = Path(folder)
+    folder, world = Path(folder), world or World()
+    world.parameters(model)
     path = folder / f"step-{step:08d}{SUFFIX}"
-    tensors = _gather(model, muon, adamw)
-    own = {"format": FORMAT, "step": step, "optimizers": _kinds(muon, adamw)}
+    tensors = gather(model, muon, adamw, keep=world.rank == 0)
+    own = {"format": FORMAT, "step": step, "optimizers": kinds(muon, adamw)}
     text = json.dumps({**state, **own}, sort_keys=True)
+    world.first(lambda: _write(path, tensors, text, keep_last))
+    return path
+
+
+def _write(path: Path, tensors: dict[str, Tensor], text: str, keep_last: int) -> None:
+    folder = path.parent
     payload = save(tensors, {"state": text, "sha256": _digest(tensors, text)})
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +90,6 @@ def save_checkpoint(
         raise _not_written(path, len(payload), error) from error
     for old in checkpoints(folder)[:-keep_last]:
         old.unlink()
-    return path
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -142,56 +137,6 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(path, state["step"], state, tensors)
 
 
-def restore(
-    checkpoint: Checkpoint,
-    model: nn.Module,
-    muon: Optimizer | None,
-    adamw: Optimizer,
-) -> None:
-    """Put weights, optimizer states and random generators back.
-
-    Args:
-        checkpoint: From ``read_checkpoint``.
-        model: Of the same configuration.
-        muon: Built on ``model`` with named parameters, as by ``build_optimizers``;
-            None if the checkpoint has none.
-        adamw: Likewise.
-
-    Raises:
-        CheckpointError: The checkpoint belongs to another model or optimizer.
-    """
-    parts: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in checkpoint.tensors.items():
-        part, _, rest = name.partition("/")
-        parts.setdefault(part, {})[rest] = tensor
-    saved, own = checkpoint.state["optimizers"], _kinds(muon, adamw)
-    if saved != own:
-        raise CheckpointError(
-            f"{checkpoint.path} was written with the optimizers {saved}, this run has "
-            f"{own}; build the same ones"
-        )
-    try:
-        states = [
-            (optimizer, _numbered(optimizer, parts.pop(part, {}), part))
-            for part, optimizer in (("muon", muon), ("adamw", adamw))
-        ]
-        _check_weights(parts["model"], model)
-        model.load_state_dict(parts["model"])
-        for optimizer, state in states:
-            if optimizer is not None:
-                groups = optimizer.state_dict()["param_groups"]
-                optimizer.load_state_dict({"state": state, "param_groups": groups})
-    except (RuntimeError, ValueError, KeyError) as error:
-        raise CheckpointError(
-            f"{checkpoint.path} does not fit: {error}; build model and optimizers as "
-            f"the run did that wrote it"
-        ) from error
-    torch.set_rng_state(parts["rng"]["cpu"])
-    device = next(model.parameters()).device
-    if device.type == "cuda" and "cuda" in parts["rng"]:
-        torch.cuda.set_rng_state(parts["rng"]["cuda"], device)
-
-
 def write_atomically(path: Path, payload: bytes) -> None:
     """Write a file so that at any moment it is there as a whole or not at all.
 
@@ -213,69 +158,6 @@ def write_atomically(path: Path, payload: bytes) -> None:
         os.fsync(folder)  # the new name is on disk, too
     finally:
         os.close(folder)
-
-
-def _gather(model, muon, adamw) -> dict[str, Tensor]:
-    """All tensors of a run by name; contiguous, as the format wants them."""
-    tensors = {f"model/{name}": t for name, t in model.state_dict().items()}
-    for part, optimizer in (("muon", muon), ("adamw", adamw)):
-        for name, p in _named(optimizer):
-            for entry, value in optimizer.state.get(p, {}).items():
-                tensors[f"{part}/{name}/{entry}"] = value
-    tensors["rng/cpu"] = torch.get_rng_state()
-    device = next(model.parameters()).device
-    if device.type == "cuda":
-        tensors["rng/cuda"] = torch.cuda.get_rng_state(device)
-    return {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-
-
-def _kinds(*optimizers: Optimizer | None) -> list[str]:
-    return [type(each).__name__ for each in optimizers if each is not None]
-
-
-def _named(optimizer: Optimizer | None) -> list[tuple[str, Tensor]]:
-    """(name, parameter) in the order in which the optimizer numbers them."""
-    groups = [] if optimizer is None else optimizer.param_groups
-    for group in groups:
-        if "param_names" not in group:
-            raise CheckpointError(
-                f"{type(optimizer).__name__} does not know its parameters' names; "
-                f"build it from model.named_parameters() or with build_optimizers"
-            )
-    return [
-        pair
-        for group in groups
-        for pair in zip(group["param_names"], group["params"], strict=True)
-    ]
-
-
-def _numbered(optimizer, saved: dict[str, Tensor], part: str) -> dict[int, dict]:
-    """The saved states of an optimizer by number, as ``load_state_dict`` wants them."""
-    entries: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in saved.items():
-        name, _, entry = key.rpartition("/")
-        entries.setdefault(name, {})[entry] = tensor
-    states = {}
-    for number, (name, p) in enumerate(_named(optimizer)):
-        if name in entries:
-            states[number] = entries.pop(name)
-            for entry, value in states[number].items():
-                if value.ndim and value.shape != p.shape:
-                    raise ValueError(f"{part}'s {entry} of {name} has another shape")
-    if entries:
-        raise ValueError(f"it has a state of {part} for {next(iter(entries))}")
-    return states
-
-
-def _check_weights(saved: dict[str, Tensor], model: nn.Module) -> None:
-    """Compare names and shapes first: torch's loading stops half way."""
-    own = {name: tuple(t.shape) for name, t in model.state_dict().items()}
-    found = {name: tuple(t.shape) for name, t in saved.items()}
-    for name in sorted(own.keys() | found.keys()):
-        if own.get(name) != found.get(name):
-            raise ValueError(
-                f"{name} has shape {found.get(name)} there, {own.get(name)} here"
-            )
 
 
 def _digest(tensors: dict[str, Tensor], text: str) -> str:

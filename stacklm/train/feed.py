@@ -1,7 +1,12 @@
-"""From tokens to the micro-batches of a step, and to the fixed validation set.
+"""From tokens to the micro-batches of a step.
 
-Legend: B sequences of T tokens in a micro-batch, all micro-batches of one shape.
-Taught in chapters 10 and 11.
+    piece i of a step goes to rank i mod R
+
+A piece is a micro-batch where R divides their number; otherwise each micro-batch is cut
+by rows into R pieces. All ranks together therefore train on what one process would.
+
+Legend: B sequences of T tokens in a micro-batch, all micro-batches of one shape; R
+ranks. Taught in chapters 10, 11 and 13.
 """
 
 from __future__ import annotations
@@ -13,13 +18,11 @@ from torch import Tensor
 
 from stacklm.config import StackConfig, TrainConfig
 from stacklm.train.tokenizer import check_signatures
-
-VALIDATION_SEED = 0
-"""Of the validation batches: the same in every run, whatever its own seed."""
+from stacklm.train.world import World
 
 
 def micro_batches(
-    data, cfg: TrainConfig, step: int
+    data, cfg: TrainConfig, step: int, world: World | None = None
 ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
     """The micro-batches of one step, made one at a time.
 
@@ -27,31 +30,40 @@ def micro_batches(
         data: ``Tokens``.
         cfg: Their number and shape, and the seed of the order.
         step: Which step, counted from 0.
+        world: Gives this rank's part only; None means one process.
 
     Yields:
-        x, targets and seq_ids, (B, T) each; seq_ids is None where no row crosses
-        a border of documents.
+        x, targets and seq_ids, (B, T) each, or (B / R, T) where micro-batches are cut;
+        seq_ids is None where no row crosses a border of documents.
     """
-    micros = cfg.grad_accum_steps
-    for micro in range(micros):
-        place = {"seed": cfg.seed, "micro": micro, "micros": micros}
-        yield _plain(data.batch(step, **_shape(cfg), **place))
+    world = world or World()
+    pieces = _pieces(cfg, world.size)
+    rows = cfg.micro_batch_size * cfg.grad_accum_steps // pieces
+    for piece in range(world.rank, pieces, world.size):
+        place = {"seed": cfg.seed, "micro": piece, "micros": pieces}
+        shape = {"batch_size": rows, "seq_len": cfg.seq_len}
+        yield plain(data.batch(step, **shape, **place))
 
 
-def validation_batches(val, cfg: TrainConfig, count: int) -> list[tuple]:
-    """The validation set: the same `count` micro-batches whenever it is asked for.
+def has_first(cfg: TrainConfig, world: World) -> bool:
+    """Whether this rank's first piece is (part of) the step's first micro-batch."""
+    return world.rank == 0 or _pieces(cfg, world.size) > cfg.grad_accum_steps
 
-    Args:
-        val: ``Tokens`` that are not trained on.
-        cfg: The shape of a micro-batch.
-        count: How many of them.
 
-    Returns:
-        A list of (x, targets, seq_ids), as `micro_batches` yields them.
+def check_shares(cfg: TrainConfig, size: int) -> None:
+    """Reject a step that cannot be shared evenly, before any work.
+
+    Raises:
+        ValueError: `size` ranks divide neither the number of micro-batches nor their
+            rows.
     """
-    return [
-        _plain(val.batch(i, **_shape(cfg), seed=VALIDATION_SEED)) for i in range(count)
-    ]
+    micros, rows = cfg.grad_accum_steps, cfg.micro_batch_size
+    if micros % size and rows % size:
+        raise ValueError(
+            f"{size} ranks share a step by micro-batches or by their rows, so "
+            f"grad_accum_steps or micro_batch_size must be a multiple of {size}, got "
+            f"{micros} and {rows}; set one of them, or start another number of ranks"
+        )
 
 
 def check_fit(model_cfg: StackConfig, train_cfg: TrainConfig, **sources) -> None:
@@ -76,11 +88,13 @@ def check_fit(model_cfg: StackConfig, train_cfg: TrainConfig, **sources) -> None
     check_signatures(**{n: getattr(s, "tokenizer", None) for n, s in sources.items()})
 
 
-def _shape(cfg: TrainConfig) -> dict[str, int]:
-    return {"batch_size": cfg.micro_batch_size, "seq_len": cfg.seq_len}
+def _pieces(cfg: TrainConfig, size: int) -> int:
+    """Into how many pieces a step is cut, so that every rank gets as many."""
+    whole = cfg.grad_accum_steps % size == 0
+    return cfg.grad_accum_steps * (1 if whole else size)
 
 
-def _plain(batch):
+def plain(batch):
     """Leave out document numbers where no row crosses a border.
 
     Attention needs no mask then, and may take its fastest kernel.

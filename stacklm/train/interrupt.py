@@ -15,12 +15,15 @@ class Interrupt:
     As a context manager; outside the main thread, where Python handles no signals, the
     flag just stays False.
 
+    Args:
+        quiet: Say nothing; of several ranks, only one need speak.
+
     Attributes:
         asked: whether a signal came.
     """
 
-    def __init__(self):
-        self.asked = False
+    def __init__(self, quiet: bool = False):
+        self.asked, self._quiet = False, quiet
         self._before = {}
 
     def __enter__(self):
@@ -37,6 +40,8 @@ class Interrupt:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
+        if self._quiet:
+            return
         name = signal.Signals(number).name
         print(
             f"\n{name}: stopping after this step; once more stops at once",

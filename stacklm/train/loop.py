@@ -7,7 +7,7 @@ Whatever a step needs is in its checkpoint or a pure function of its number, so 
 that was killed goes on to the same bits, on the same kind of device and with the same
 number of threads. On CUDA, attention adds up its gradients in any order; there the bits
 are the same only under ``torch.use_deterministic_algorithms(True)``. Units: loss in
-nats per token; steps are optimizer steps. Taught in chapter 11.
+nats per token; steps are optimizer steps. Taught in chapters 11 and 13.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -25,20 +26,22 @@ from torch.optim import Optimizer
 
 from stacklm.config import StackConfig, TrainConfig
 from stacklm.model import Stack100M
-from stacklm.train.checkpoint import restore, save_checkpoint
-from stacklm.train.feed import check_fit, micro_batches, validation_batches
+from stacklm.train.checkpoint import save_checkpoint
+from stacklm.train.feed import check_fit, check_shares, micro_batches
 from stacklm.train.interrupt import Interrupt
 from stacklm.train.lock import only_one
 from stacklm.train.log import Metrics, Progress
+from stacklm.train.lost import company
 from stacklm.train.options import RunConfig
 from stacklm.train.recipes import muon_and_adamw
-from stacklm.train.resume import Branch, Plan, make_plan
-from stacklm.train.step import (
-    count_targets,
-    forward_loss,
-    optimizer_step,
-    to_device,
-)
+from stacklm.train.resume import Branch, Plan, shared_plan
+from stacklm.train.states import restore
+from stacklm.train.step import optimizer_step
+from stacklm.train.validation import validate, validation_batches
+from stacklm.train.world import World, world_of
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class DivergedError(RuntimeError):
@@ -50,7 +53,7 @@ class Run:
     """A run after its last step, or in the middle of it."""
 
     model: nn.Module
-    """On the device of the run."""
+    """On the device of the run; over ranks, cut by FSDP2."""
     muon: Optimizer | None
     """Its state, if the run has one."""
     adamw: Optimizer
@@ -60,11 +63,12 @@ class Run:
     skips: int = 0
     """Steps skipped in a row, up to now (count)."""
     checkpoint: Path | None = None
-    """The newest one that this call wrote."""
+    """The newest one that this call wrote, by rank 0 if there are ranks."""
     interrupted: bool = False
     """Whether Ctrl-C or SIGTERM ended it early (yes or no)."""
     records: list[dict] = field(default_factory=list, repr=False)
-    """The lines of ``metrics.jsonl``, from step 0 on."""
+    """The lines of ``metrics.jsonl``, from step 0 on; on ranks other than 0, only
+    those of this call."""
 
     @property
     def validation(self) -> list[tuple[int, float]]:
@@ -89,11 +93,18 @@ def pretrain(
     optimizers: Callable | None = None,
     device: str | torch.device | None = None,
     progress: bool | None = None,
+    mesh: DeviceMesh | None = None,
 ) -> Run:
     """Train a model, and go on where an earlier call was stopped.
 
     Ctrl-C and SIGTERM let the step end, write a checkpoint and return; a second
     Ctrl-C stops at once. The random generators of the caller stay as they are.
+
+    In a process group of several ranks, all of them train one model, and each calls
+    this with the same arguments. Weights, batches and steps are those of one process,
+    up to rounding; any rank that is asked to stop stops all. Rank 0 alone reads and
+    writes `out` and draws the bar. Process groups are the caller's to make, with the
+    timeout after which a silent rank is given up.
 
     Args:
         model_cfg: The model.
@@ -109,6 +120,8 @@ def pretrain(
             rates; None means ``muon_and_adamw``.
         device: None means CUDA if there is one, otherwise the CPU.
         progress: Whether to draw a bar of progress; None means on a terminal.
+        mesh: The ranks, (shard,) or (replicate, shard) as for ``fully_shard``; None
+            means all of the default process group, or one process if there is none.
 
     Returns:
         The run: model, optimizers, records.
@@ -118,6 +131,7 @@ def pretrain(
         CheckpointError: No checkpoint in `out` is whole.
         DivergedError: ``run_cfg.max_skips`` steps in a row had no finite gradients.
         FileExistsError: `out` has checkpoints, and `resume` is False.
+        LostRankError: Another rank ended, or was silent for the group's timeout.
         OSError: A checkpoint could not be written; the older one is intact.
         ValueError: Configurations, data or checkpoints that do not fit together.
 
@@ -131,48 +145,32 @@ def pretrain(
         (2, 2)
     """
     out = None if out is None else Path(out)
-    check_fit(model_cfg, train_cfg, data=data, val=val)
+    world = world_of(mesh, device)
     where = {"out": out, "resume": resume, "branch": branch}
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = world.device
     caller = torch.random.fork_rng([device] if device.type == "cuda" else [])
-    with only_one(out), caller:
-        plan = make_plan(model_cfg, train_cfg, data, **where)
+    with company(world, out), ExitStack() as held, caller:
+        world.first(lambda: _check(model_cfg, train_cfg, data, val, world))
+        world.first(lambda: held.enter_context(only_one(out)))
+        plan = shared_plan(world, model_cfg, train_cfg, data, **where)
         build = optimizers or muon_and_adamw
-        run, peaks = _begin(model_cfg, train_cfg, plan, build, device)
-        trainer = _Trainer(run, peaks, train_cfg, run_cfg, plan, data, val, out)
-        with closing(Progress(plan.total_steps, run.step, progress)) as watch:
+        run, peaks = _begin(model_cfg, train_cfg, plan, build, world)
+        trainer = _Trainer(run, peaks, train_cfg, run_cfg, plan, data, val, out, world)
+        show = progress if world.rank == 0 else False
+        with closing(Progress(plan.total_steps, run.step, show)) as watch:
             trainer.go_on(watch)
     return run
 
 
-def validate(model: nn.Module, batches: list) -> float:
-    """The loss on a fixed set, without gradients.
-
-    Args:
-        model: As for ``optimizer_step``; comes back in the mode it was in.
-        batches: Micro-batches (x, targets, seq_ids) on any device.
-
-    Returns:
-        The mean over all targets that count (nats per token).
-    """
-    device = next(model.parameters()).device
-    training = model.training
-    model.eval()
-    total = count = 0.0
-    with torch.no_grad():
-        for batch in batches:
-            batch = to_device(batch, device)
-            targets = count_targets(batch)
-            total = total + forward_loss(model, batch).double() * targets
-            count = count + targets
-    model.train(training)
-    return float(total / count)
+def _check(model_cfg, train_cfg, data, val, world: World) -> None:
+    check_fit(model_cfg, train_cfg, data=data, val=val)
+    check_shares(train_cfg, world.size)
 
 
-def _begin(model_cfg, train_cfg, plan: Plan, build, device) -> tuple[Run, tuple]:
+def _begin(model_cfg, train_cfg, plan: Plan, build, world) -> tuple[Run, tuple]:
     """Draw the weights, then put a checkpoint over them if there is one."""
-    torch.manual_seed(train_cfg.seed)
-    model = Stack100M(model_cfg).to(device)
+    torch.manual_seed(train_cfg.seed)  # every rank draws the same, then cuts its part
+    model = world.shard(Stack100M(model_cfg))
     muon, adamw = build(model, train_cfg)
     peaks = tuple(
         None if each is None else [float(group["lr"]) for group in each.param_groups]
@@ -180,7 +178,7 @@ def _begin(model_cfg, train_cfg, plan: Plan, build, device) -> tuple[Run, tuple]
     )
     run = Run(model, muon, adamw)
     if plan.start is not None:
-        restore(plan.start, model, muon, adamw)
+        restore(plan.start, model, muon, adamw, world=world)
         run.step, run.skips = plan.start.step, plan.start.state["skips"]
     return run, peaks
 
@@ -197,23 +195,27 @@ class _Trainer:
     data: object
     val: object
     out: Path | None
+    world: World
 
     def go_on(self, watch: Progress) -> None:
         """Step to the end, to Ctrl-C, or to the error that ends the run."""
-        run, every = self.run, self.run_cfg.save_every
-        metrics = Metrics(self.out and self.out / "metrics.jsonl", run.step)
+        run, every, world = self.run, self.run_cfg.save_every, self.world
+        kept = self.out and world.rank == 0
+        metrics = Metrics(self.out / "metrics.jsonl" if kept else None, run.step)
         run.records = metrics.records
         fixed = []
         if self.val is not None and self.run_cfg.validate_every:
             size = self.run_cfg.validate_batches
-            fixed = validation_batches(self.val, self.train_cfg, size)
-        with closing(metrics), Interrupt() as interrupt:
+            fixed = validation_batches(self.val, self.train_cfg, size, world)
+        quiet = world.rank > 0
+        with closing(metrics), Interrupt(quiet) as interrupt:
+            world.asked = lambda: interrupt.asked
             while run.step < self.plan.total_steps and not run.interrupted:
                 record = self._step(fixed)
                 metrics.append(record)
                 watch.update(record)
                 self._stop_if_diverged()
-                run.interrupted = interrupt.asked
+                run.interrupted = world.stop if world.size > 1 else interrupt.asked
                 last = run.interrupted or run.step == self.plan.total_steps
                 if self.out and (last or (every and run.step % every == 0)):
                     metrics.sync()  # no checkpoint is ahead of the metrics
@@ -225,12 +227,13 @@ class _Trainer:
         pair, multiplier = (run.muon, run.adamw), self.plan.multiplier
         log = optimizer_step(
             run.model,
-            micro_batches(self.data, cfg, run.step),
+            micro_batches(self.data, cfg, run.step, self.world),
             *pair,
             self.peaks,
             run.step,
             cfg,
             multiplier=multiplier,
+            world=self.world,
         )
         seconds = time.perf_counter() - begin
         run.step += 1
@@ -239,7 +242,7 @@ class _Trainer:
         record = {**vars(log), **speed}
         every, last = self.run_cfg.validate_every, run.step == self.plan.total_steps
         if fixed and (last or run.step % every == 0):
-            record["val_loss"] = validate(run.model, fixed)
+            record["val_loss"] = validate(run.model, fixed, self.world)
         return record
 
     def _save(self) -> None:
@@ -252,6 +255,7 @@ class _Trainer:
             run.adamw,
             state={**self.plan.identity, "skips": run.skips},
             keep_last=self.run_cfg.keep_last,
+            world=self.world,
         )
 
     def _stop_if_diverged(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from stacklm.config import StackConfig, TrainConfig
@@ -21,6 +21,7 @@ from stacklm.train.checkpoint import (
     read_checkpoint,
 )
 from stacklm.train.tokenizer import check_signatures
+from stacklm.train.world import World
 
 FREE_IN_BRANCH = ("total_steps", "decay_frac")
 """Fields that a branch does not use: it begins and ends its decay elsewhere."""
@@ -120,6 +121,26 @@ def make_plan(
         "decay_steps": decay,
     }
     return Plan(identity, start, total, schedule)
+
+
+def shared_plan(world: World, *args, **kwargs) -> Plan:
+    """Make the plan on rank 0; the others get it without the checkpoint's tensors.
+
+    Args:
+        world: The ranks.
+        args, kwargs: As for ``make_plan``, which raises on every rank.
+    """
+    if world.size == 1:
+        return make_plan(*args, **kwargs)
+    own = []
+
+    def outline() -> Plan:
+        plan = make_plan(*args, **kwargs)
+        own.append(plan)
+        return replace(plan, start=plan.start and plan.start.outline())
+
+    told = world.first(outline)
+    return own[0] if own else told
 
 
 def newest_whole(folder: Path) -> Checkpoint:

@@ -5,8 +5,8 @@
     lr = multiplier(step) * peak                both optimizers, one multiplier
 
 Legend: micro-batch i has n_i targets that count, n of them in all; B sequences of T
-tokens in a micro-batch; L layers, H heads. Units: loss in nats per token, norms are
-L2, learning rates are per step.
+tokens in a micro-batch; L layers, H heads. The sums go over all micro-batches of all
+ranks. Units: loss in nats per token, norms are L2, learning rates are per step.
 Sources: global clipping, Pascanu et al. 2013, arXiv:1211.5063; QK-clip after the step,
 Kimi K2, arXiv:2507.20534, section 2.1. Taught in chapter 10.
 """
@@ -20,13 +20,15 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
 from stacklm.config import TrainConfig
 from stacklm.model import IGNORE_INDEX, LogitRecord
 from stacklm.optim import qk_clip_
+from stacklm.optim.layout import local_part
 from stacklm.optim.schedule import wsd_multiplier
+from stacklm.train.feed import has_first
+from stacklm.train.world import World
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ def optimizer_step(
     cfg: TrainConfig,
     *,
     multiplier: Callable[[int], float] | None = None,
+    world: World | None = None,
 ) -> StepLog:
     """Accumulate, guard, clip, step both optimizers, clip the logits.
 
@@ -78,12 +81,17 @@ def optimizer_step(
     the model without gradients and records exact logits; no batch is used
     up.
 
+    Over several ranks, every rank calls it with its part of the step. Loss,
+    norm and maxima go over all of them, so all take the same decisions. What
+    that costs is in ``stacklm.train.world``.
+
     Args:
         model: Called as ``model(x, targets, seq_ids)`` for (logits, loss),
             and with ``record=`` if ``cfg`` asks for QK-clip. On CUDA it
             runs under bf16 autocast, elsewhere in its own dtype.
         batches: Micro-batches (x, targets) or (x, targets, seq_ids),
-            tensors (B, T) on any device; target -100 does not count.
+            tensors (B, T) on any device; target -100 does not count. On
+            each rank, as many of the same shape.
         muon: Muon, or None to leave everything to AdamW.
         adamw: AdamW.
         peaks: Learning rates at multiplier 1, (Muon's, AdamW's). Each is a
@@ -92,27 +100,32 @@ def optimizer_step(
         cfg: Schedule, clipping and QK-clip.
         multiplier: Of the peaks, by step; None means the schedule of
             ``cfg``.
+        world: The ranks that share the step. Their backward pass averages
+            gradients, as FSDP2 and DDP do. None means one process.
 
     Returns:
-        The step's figures; the loss is the mean over all targets.
+        The step's figures, the same on every rank; the loss is the mean
+        over all targets.
 
     Raises:
-        ValueError: No micro-batch, or not one peak per parameter group;
-            nothing has changed then.
+        ValueError: No micro-batch, not one peak per parameter group, or
+            weights over several ranks without `world`. Nothing changed.
     """
-    params = list(model.parameters())
+    world = world or World()
+    params = world.parameters(model)
     batches = _on_device(batches, params[0].device)
     now = (multiplier or schedule_of(cfg))(step)
     rates = _rates(muon, adamw, peaks, now)
     _forget_gradients(params)
     record = _record_for(model, cfg, step)
     if record is not None and cfg.qk_clip_every > 1:
-        _probe(model, batches[0], record)
+        counts = has_first(cfg, world)  # the step's own first
+        _probe(model, batches[0], record if counts else None)
     in_training = record if cfg.qk_clip_every == 1 else None
-    mean = _accumulate(model, batches, in_training)
+    mean = _accumulate(model, batches, in_training, world)
     gradients = [p.grad for p in params if p.grad is not None]
     # The one wait for the device; all decisions follow from it.
-    loss, norm, maxima = _read(mean, get_total_norm(gradients), record)
+    loss, norm, maxima = _read(mean, world.norm(gradients), record, world)
 
     top = -math.inf if maxima is None else maxima.amax().item()
     finite = math.isfinite(loss) and math.isfinite(norm) and top < math.inf
@@ -135,7 +148,7 @@ def optimizer_step(
         skipped=not finite,
         max_logit=None if top == -math.inf else top,
         layers_clipped=fired,
-        tokens=sum(batch[0].numel() for batch in batches),
+        tokens=world.size * sum(batch[0].numel() for batch in batches),
     )
 
 
@@ -182,28 +195,32 @@ def _on_device(batches: Iterable[Sequence], device: torch.device) -> list[list]:
     return batches
 
 
-def _accumulate(model: nn.Module, batches: list[list], record) -> Tensor:
-    """Add up gradients; return the mean loss, still on the device.
+def _accumulate(model, batches: list[list], record, world: World) -> Tensor:
+    """Add up gradients; return this rank's part of the mean loss, on the device.
 
     The mean goes over targets, not over means of micro-batches: with document
     ends (target -100) those differ, and would depend on the micro-batch size.
     """
     counts = [count_targets(batch) for batch in batches]
-    total = sum(counts).clamp(min=1)
+    total = world.sum(sum(counts)).clamp(min=1)
     mean = 0.0
     for batch, count in zip(batches, counts, strict=True):
         share = forward_loss(model, batch, record) * count / total
-        share.backward()
+        (share * world.size).backward()  # ranks average, and this is a sum
         mean = mean + share.detach()
     return mean
 
 
-def _read(loss: Tensor, norm: Tensor, record) -> tuple[float, float, Tensor | None]:
-    """Fetch all that the host must decide on, in one transfer."""
+def _read(loss: Tensor, norm: Tensor, record, world: World):
+    """Fetch all that the host must decide on, in one transfer.
+
+    Returns:
+        The loss, the norm, and the maxima (L, H) on the CPU or None.
+    """
     found = [loss.reshape(1), norm.reshape(1)]
     if record is None:
-        return *torch.cat(found).tolist(), None
-    on_host = torch.cat([*found, record.maxima.flatten()]).cpu()
+        return *world.read(torch.cat(found)).tolist(), None
+    on_host = world.read(torch.cat([*found, record.maxima.flatten()]))
     return *on_host[:2].tolist(), on_host[2:].view_as(record.maxima)
 
 
@@ -215,7 +232,7 @@ def _forget_gradients(params: list[nn.Parameter]) -> None:
 def _clip_(gradients: list[Tensor], norm: float, limit: float) -> None:
     """Scale all gradients by one factor if they are longer than `limit`."""
     if 0 < limit < norm:
-        torch._foreach_mul_(gradients, limit / norm)
+        torch._foreach_mul_([local_part(g) for g in gradients], limit / norm)
 
 
 def _record_for(model: nn.Module, cfg: TrainConfig, step: int) -> LogitRecord | None:
@@ -226,8 +243,12 @@ def _record_for(model: nn.Module, cfg: TrainConfig, step: int) -> LogitRecord | 
 
 
 @torch.no_grad()
-def _probe(model: nn.Module, batch: list, record: LogitRecord) -> None:
-    """Record exact logits in a forward pass that keeps nothing else."""
+def _probe(model: nn.Module, batch: list, record: LogitRecord | None) -> None:
+    """Record exact logits in a forward pass that keeps nothing else.
+
+    The step's first micro-batch counts, whoever has it; ranks that have another one
+    only take part in the pass.
+    """
     with _exact_records(model):
         forward_loss(model, batch, record)
 

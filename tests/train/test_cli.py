@@ -42,7 +42,9 @@ def test_help_in_a_process_of_its_own(root):
     )
     assert done.returncode == 0, done.stderr
     for words in (
-        "python -m stacklm.train --config toy --data moby-dick --out runs/first",
+        "python -m stacklm.train --config toy\n",
+        "torchrun --nproc-per-node 4 -m stacklm.train --config toy",
+        "--timeout SECONDS",
         "goes on where it was stopped",
         "toy,s1,s2,s3,s4,stack100m",
         "--set FIELD=VALUE",
@@ -66,6 +68,14 @@ def test_a_run_and_the_same_command_once_more(command, tmp_path):
     status, _, err = command("--out", tmp_path, *SMALL, "--no-resume")
     assert status == 1
     assert "holds checkpoints" in err
+
+
+def test_without_out_the_run_is_in_a_folder_of_its_configuration(
+    command, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert "see runs/toy" in command("--config", "toy", *SMALL)[1]
+    assert checkpoints(tmp_path / "runs" / "toy")
 
 
 def test_progress_is_shown_unless_quiet(command, tmp_path):
@@ -141,7 +151,8 @@ def test_a_wrong_setting_is_one_line_of_help(command, tmp_path, setting, message
 
 
 def test_other_mistakes(command, tmp_path):
-    assert "name a folder for the run with --out" in command(*SMALL)[2]
+    branch = ["--branch-from", tmp_path / "a", "--decay-steps", 5]
+    assert "a folder of its own; name it with --out" in command(*SMALL, *branch)[2]
     status, _, err = command("--config", "s5")
     assert status == 2
     assert "stack100m" in err

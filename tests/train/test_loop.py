@@ -17,7 +17,7 @@ from stacklm.train import (
     read_metrics,
     validate,
 )
-from stacklm.train.feed import validation_batches
+from stacklm.train.validation import validation_batches
 from tests.train.runs import (
     CFG,
     MODEL,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stacklm.train import Branch, Mixture, Tokens, open_tokens, pretrain
-from stacklm.train.feed import validation_batches
+from stacklm.train.validation import validation_batches
 from stacklm.train.writer import in_memory
 from tests.train.runs import (
     CFG,
