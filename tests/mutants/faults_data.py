@@ -3,7 +3,8 @@
 from tests.mutants.faults import Fault
 
 DATA = "train/data.py"
-FILES = "train/checkpoint.py"
+FILES, STATES = "train/checkpoint.py", "train/states.py"
+WORLD = "train/world.py"
 
 FAULTS = [
     Fault(
@@ -51,14 +52,14 @@ FAULTS = [
     Fault(
         "micro-batches of one another",
         "train/feed.py",
-        '"micro": micro, "micros"',
+        '"micro": piece, "micros"',
         '"micro": 0, "micros"',
     ),
     Fault(
         "validation drawn anew",
-        "train/feed.py",
-        "val.batch(i, **_shape(cfg), seed=VALIDATION_SEED)",
-        "val.batch(i, **_shape(cfg), seed=cfg.seed)",
+        "train/validation.py",
+        "world or World(), VALIDATION_SEED",
+        "world or World(), cfg.seed",
     ),
     Fault(
         "ids above the vocabulary pass",
@@ -98,14 +99,14 @@ FAULTS = [
     ),
     Fault(
         "state keyed by number",
-        FILES,
+        STATES,
         'tensors[f"{part}/{name}/{entry}"] = value',
         'tensors[f"{part}/{len(tensors)}/{entry}"] = value',
     ),
     Fault(
         "random numbers not restored",
-        FILES,
-        'torch.set_rng_state(parts["rng"]["cpu"])',
+        STATES,
+        'torch.set_rng_state(rng["cpu"])',
         "pass",
     ),
     Fault(
@@ -198,5 +199,32 @@ FAULTS = [
         "notebook/tiers.py",
         "kept[storage.data_ptr()] = (storage.nbytes(), x)",
         "kept[len(kept)] = (storage.nbytes(), x)",
+    ),
+    Fault(
+        "losses of other ranks left out",
+        WORLD,
+        "table[:, :1].sum(0)",
+        "table[:1, :1].sum(0)",
+    ),
+    Fault(
+        "maxima of the first rank alone",
+        WORLD,
+        "table[:, 2:].amax(0)",
+        "table[0, 2:]",
+    ),
+    Fault(
+        "a copy's norm counted by every replica",
+        WORLD,
+        "get_total_norm(own) / copies**0.5",
+        "get_total_norm(own)",
+    ),
+    Fault(
+        "another rank's wish to stop is not heard",
+        WORLD,
+        "self.stop = bool(stop)",
+        "self.stop = self.asked()",
+    ),
+    Fault(
+        "targets counted by each rank alone", WORLD, "dist.all_reduce(value", "id(value"
     ),
 ]

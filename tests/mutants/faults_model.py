@@ -167,8 +167,8 @@ FAULTS = [
     Fault(
         "clip to the square",
         STEP,
-        "torch._foreach_mul_(gradients, limit / norm)",
-        "torch._foreach_mul_(gradients, (limit / norm) ** 2)",
+        "for g in gradients], limit / norm)",
+        "for g in gradients], (limit / norm) ** 2)",
     ),
     Fault(
         "gradients of the last step stay",
