@@ -220,7 +220,7 @@ def world_of(
 
     Raises:
         ValueError: The mesh has three dimensions, is two-dimensional over a part of
-            the ranks, or is not of the kind of `device`.
+            the ranks, lacks this one, or is not of the kind of `device`.
     """
     found = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(device or (found if mesh is None else mesh.device_type))
@@ -262,6 +262,11 @@ def _check_mesh(mesh: DeviceMesh, device: torch.device) -> None:
         raise ValueError(
             f"device must be of the mesh's kind, {mesh.device_type}, got {device}; "
             f"leave it out"
+        )
+    if mesh.get_coordinate() is None:
+        raise ValueError(
+            f"rank {dist.get_rank()} is not among the ranks of the mesh, "
+            f"{mesh.mesh.tolist()}; call this on those only"
         )
     whole = mesh.size() == dist.get_world_size()
     if mesh.ndim > 2 or (mesh.ndim == 2 and not whole):

@@ -178,10 +178,12 @@ def load(folder, trained, group):
 
 
 def refused_meshes():
-    part = DeviceMesh("cpu", [[0, 1]])
+    names = ("host", "replicate", "shard")
+    three = init_device_mesh("cpu", (2, 1, 2), mesh_dim_names=names)
     return {
-        "three": error_of(world_of, init_device_mesh("cpu", (2, 2, 1))),
-        "part": error_of(world_of, part),
+        "outside": error_of(world_of, DeviceMesh("cpu", [3])),
+        "three": error_of(world_of, three),
+        "part": error_of(world_of, three["replicate", "shard"]),
         "kind": error_of(world_of, init_device_mesh("cpu", (4,)), "cuda"),
     }
 

@@ -198,8 +198,11 @@ def test_a_step_that_cannot_be_shared_is_refused_before_any_work(four, tmp_path)
 
 
 def test_meshes_that_a_run_cannot_use_are_refused(four):
-    for errors in four.run(states.refused_meshes):
-        assert "(2, 2, 1)" in errors["three"][1]
+    for rank, errors in enumerate(four.run(states.refused_meshes)):
+        outside = errors.pop("outside")
+        assert (outside is None) == (rank == 3)
+        assert rank == 3 or f"rank {rank} is not among the ranks" in outside[1]
+        assert "(2, 1, 2)" in errors["three"][1]
         assert "over all 4 ranks, got (1, 2)" in errors["part"][1]
         assert "must be of the mesh's kind, cpu, got cuda" in errors["kind"][1]
         assert {kind for kind, *_ in errors.values()} == {"ValueError"}
