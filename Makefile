@@ -16,7 +16,7 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 .DEFAULT_GOAL := help
 .PHONY: help book serve notebooks test lint check nbval unit pages browser clean \
   set-up set-up-test test-pages python screenshots vendor lock address bench \
-  mutants stability
+  bench-ranks mutants stability
 
 help:
 	@echo "make book       build the pages: open $(HTML)/index.html"
@@ -24,6 +24,7 @@ help:
 	@echo "make serve      show the built pages on http://127.0.0.1:$(PORT)"
 	@echo "make notebooks  re-execute the pages you changed (all of them: ALL=1)"
 	@echo "make bench      time Newton–Schulz, and whole steps of Muon against other packages"
+	@echo "make bench-ranks  time sharded steps of Muon on four processes"
 	@echo "make clean      remove what was built; .venv stays"
 	@echo "make help       this list"
 	@echo
@@ -113,3 +114,6 @@ address: set-up
 # The peers may live elsewhere: make bench BENCH_PYTHON=/path/to/python ARGS="--rounds 5"
 bench: $(if $(BENCH_PYTHON),,set-up-test)
 	@$(or $(BENCH_PYTHON),$(RUN)) -m stacklm.bench $(ARGS)
+
+bench-ranks: set-up-test
+	@$(RUN) -m stacklm.bench.sharded $(ARGS)

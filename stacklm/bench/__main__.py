@@ -7,7 +7,6 @@ half precision. Run it on an idle machine; on a busy one, --clock cpu with one t
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import torch
 
 from stacklm.bench.cases import random_matrices
 from stacklm.bench.measure import accuracy, time_ours, time_peers
-from stacklm.bench.report import hardware, report, table, verdict, versions, write
+from stacklm.bench.report import hardware, load, report, table, verdict, versions, write
 
 BLOCKS = 30
 
@@ -35,11 +34,6 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--out", type=Path, default=Path("book/measured"), help="folder of the JSON")
     return parser.parse_args(arguments)
-
-
-def load() -> float:
-    """Processes that want a processor, on average over the last minute."""
-    return os.getloadavg()[0]
 
 
 def main(arguments: list[str] | None = None) -> int:

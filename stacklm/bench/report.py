@@ -42,6 +42,11 @@ def _processor() -> str:
     return named.group(1).strip() if named else platform.machine()
 
 
+def load() -> float:
+    """Processes that want a processor, on average over the last minute."""
+    return os.getloadavg()[0]
+
+
 def versions() -> dict[str, str]:
     """Of Python, torch and every peer that is installed."""
     found = {"python": platform.python_version(), "torch": torch.__version__}
@@ -53,11 +58,20 @@ def versions() -> dict[str, str]:
     return found
 
 
-def file_name(machine: Mapping) -> str:
-    """The name of the JSON: the hardware in small letters."""
-    what = machine.get("accelerator") or f"{machine['processor']} {machine['threads']}"
-    tail = "" if "accelerator" in machine else " threads"
-    return re.sub(r"[^a-z0-9]+", "-", f"{what}{tail}".lower()).strip("-") + ".json"
+def file_name(machine: Mapping, tail: str | None = None) -> str:
+    """The name of the JSON: the hardware in small letters.
+
+    Args:
+        machine: What ``hardware`` returned.
+        tail: What was measured there; None: Newton–Schulz, by so many threads.
+
+    Returns:
+        A name that ends in .json.
+    """
+    what = machine.get("accelerator") or machine["processor"]
+    if tail is None:
+        tail = "" if "accelerator" in machine else f"{machine['threads']} threads"
+    return re.sub(r"[^a-z0-9]+", "-", f"{what} {tail}".lower()).strip("-") + ".json"
 
 
 def rows(times: Mapping[str, Times], shapes: list, base: str) -> dict[str, dict]:
@@ -167,9 +181,9 @@ def verdict(found: Mapping) -> list[str]:
     return said
 
 
-def write(found: Mapping, folder: Path) -> Path:
-    """Write the JSON into ``folder`` and return its path."""
+def write(found: Mapping, folder: Path, tail: str | None = None) -> Path:
+    """Write the JSON into ``folder`` and return its path; ``tail`` as for its name."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / file_name(found["hardware"])
+    path = folder / file_name(found["hardware"], tail)
     path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     return path

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from stacklm.notebook.ranks import Ranks
+from stacklm.bench import Ranks
 from tests.optim import sharded_cases as cases
 
 SHAPES = cases.SHAPES

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from stacklm.notebook.ranks import RankError, Ranks
+from stacklm.bench.ranks import RankError, Ranks
 from tests.optim import sharded_errors_cases as cases
 
 

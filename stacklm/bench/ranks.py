@@ -18,6 +18,7 @@ import time
 import traceback
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 PRELOAD = ["torch.distributed.tensor", "torch.distributed.fsdp", "stacklm.optim"]
 """What every rank needs, loaded before it is forked."""
@@ -80,8 +81,11 @@ class Ranks:
                 died or did not answer, the pool is closed.
         """
         call = pickle.dumps((function, args, kwargs))
-        for pipe in self._pipes:
-            pipe.send_bytes(call)
+        for rank, pipe in enumerate(self._pipes):
+            try:
+                pipe.send_bytes(call)
+            except ConnectionError:
+                self._lost(rank)
         deadline = time.monotonic() + self.timeout + 60
         answers = [self._answer(rank, deadline) for rank in range(self.count)]
         errors = [(rank, text) for rank, (ok, text) in enumerate(answers) if not ok]
@@ -97,10 +101,13 @@ class Ranks:
                     raise EOFError
             return pickle.loads(pipe.recv_bytes())
         except (EOFError, ConnectionError):
-            self.close()
-            raise RankError(
-                f"rank {rank} died or did not answer within {self.timeout:.0f} s"
-            ) from None
+            self._lost(rank)
+
+    def _lost(self, rank: int) -> NoReturn:
+        self.close()
+        raise RankError(
+            f"rank {rank} died or did not answer within {self.timeout:.0f} s"
+        ) from None
 
     def kill(self, rank: int) -> None:
         """Kill a rank, as a machine that fails would."""
