@@ -136,7 +136,7 @@ def difference(got: Any, want: Any, rtol: float) -> str | None:
     """Say how ``got`` differs from ``want``, or return None if it does not.
 
     Args:
-        got: The answer: a number, a tensor, or a list, tuple or dict of them.
+        got: The answer: a number, a tensor, a text, or a list, tuple or dict of them.
         want: What is expected, of the same kinds.
         rtol: Largest difference, as a fraction of the largest magnitude in ``want``.
 
@@ -154,6 +154,8 @@ def difference(got: Any, want: Any, rtol: float) -> str | None:
         pairs = [
             (f"[{at}] ", *pair) for at, pair in enumerate(zip(got, want, strict=True))
         ]
+    elif isinstance(want, str):
+        return None if isinstance(got, str) and got == want else plain
     elif isinstance(want, torch.Tensor) and want.ndim:
         return _tensor_difference(got, want, rtol)
     else:
@@ -176,6 +178,8 @@ def _number(value: Any) -> float | None:
 def _tensor_difference(got: Any, want: torch.Tensor, rtol: float) -> str | None:
     if not isinstance(got, torch.Tensor) or got.shape != want.shape:
         return f"got {words(got)}, expected {words(want)}"
+    if not want.numel():
+        return None  # no values, so none that differ; max() would raise
     gap = (got.detach().double() - want.detach().double()).abs().max().item()
     allowed = rtol * want.detach().double().abs().max().item()
     if gap <= allowed:  # written so that NaN is a difference

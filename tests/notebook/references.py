@@ -118,6 +118,28 @@ def wsd_lr_branch(step, peak_lr, warmup_steps, stable_steps, decay_steps):
     return peak_lr * left * min(1.0, (step + 1) / max(warmup_steps, 1))
 
 
+def route(parameters):
+    def of(name, kind, shape):
+        if kind != "Linear" or len(shape) < 2 or name.startswith("lm_head"):
+            return "adamw"
+        return "split" if ".qkv." in name else "muon"
+
+    return {name: of(name, *what) for name, what in parameters.items()}
+
+
+def split_qkv(W, heads, kv_heads, width):
+    return W.split([heads * width, kv_heads * width, kv_heads * width])
+
+
+def fused_update(G, heads, kv_heads, width):
+    return torch.cat(
+        [
+            0.2 * max(part.shape) ** 0.5 * plain.orthogonalize(part)
+            for part in split_qkv(G, heads, kv_heads, width)
+        ]
+    )
+
+
 ANSWERS = {
     "01a": newton_schulz_flops,
     "01b": lambda ids, vocab_size: len(set(ids.flatten().tolist())) / vocab_size,
@@ -146,4 +168,7 @@ ANSWERS = {
     "09a": clip_factor,
     "09b": adamw_step,
     "09c": last_share,
+    "11a": route,
+    "11b": split_qkv,
+    "11c": fused_update,
 }

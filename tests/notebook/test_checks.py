@@ -158,9 +158,13 @@ def test_a_mistake_counts_only_if_it_agrees_everywhere():
         ({2: 2}, {1: 2}),
         ([1], {0: 1}),
         (torch.ones(2), torch.ones(3)),
+        (torch.ones(0, 3), torch.ones(0, 2)),
         (torch.tensor([1.0, float("nan")]), torch.ones(2)),
         (torch.tensor([1.0, 1.1]), torch.ones(2)),
         (1.0, torch.ones(2)),
+        ("muon", "adamw"),
+        (1, "1"),
+        ({"w": "muon"}, {"w": "adamw"}),
     ],
 )
 def test_differences(got, want):
@@ -174,6 +178,8 @@ def test_differences(got, want):
         (torch.tensor(2.0), 2.0),
         (1 + 1e-9, 1.0),
         ((1, 2), [1, 2]),
+        ({"w": "muon"}, {"w": "muon"}),
+        (torch.ones(0, 2), torch.ones(0, 2)),
         (torch.ones(2, dtype=torch.float64), torch.ones(2)),
     ],
 )
