@@ -65,6 +65,14 @@ def test_leaf_by_leaf_pays_per_matrix_and_ours_per_class(four):
             counts = four.run(step_traffic, name, shapes)[0].counts
             found = counts.get("all_gather", 0), counts["all_reduce"]
             assert found == (gathers, reduces), (name, shapes)
+    # Larger matrices go other ways, by DTensor's own estimate of bytes.
+    for name, shape, count in (
+        ("per leaf", (512, 512), 26),
+        ("torch.optim.Muon", (512, 512), 16),
+        ("torch.optim.Muon", (512, 1408), 26),
+        ("torch.optim.Muon", (1408, 512), 11),
+    ):
+        assert four.run(step_traffic, name, [shape])[0].collectives == count
     for shapes, classes in (([SQUARE] * 4, 1), ([WIDE, TALL] * 3 + [SQUARE], 2)):
         for found in four.run(step_traffic, "stacklm", shapes):
             assert found.counts == {"all_reduce": 1, "all_to_all": 2 * classes}

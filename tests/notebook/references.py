@@ -84,6 +84,41 @@ def last_share(norms, limit):
     return last / momentum
 
 
+def leaf_collectives(m, n, steps):
+    return 1 + 2 * steps + steps * (m <= n)
+
+
+def exchanges(shapes, replicas, shards):
+    sides = {frozenset(shape) for shape in shapes}
+    stages = ["in", "out"] * (shards > 1) + ["spread"] * (replicas > 1)
+    return len(sides) * len(stages)
+
+
+def row_ranges(m, ranks):
+    at = [min(m, -(-m // ranks) * r) for r in range(ranks + 1)]
+    return [(at[r], at[r + 1]) for r in range(ranks)]
+
+
+def reads(m, old, new):
+    found = []
+    for first, end in row_ranges(m, new):
+        both = [
+            (s, max(first, a), min(end, b))
+            for s, (a, b) in enumerate(row_ranges(m, old))
+        ]
+        found.append([each for each in both if each[1] < each[2]])
+    return found
+
+
+def reshard(files, ranks):
+    out = [{} for _ in range(ranks)]
+    for name in files[0]:
+        full = torch.cat([file[name] for file in files])
+        for new, (first, end) in zip(out, row_ranges(len(full), ranks), strict=True):
+            new[name] = full[first:end]
+    return out
+
+
 def gqa_factors(s, groups, tau):
     factor = [(tau / each) ** 0.5 if each > tau else 1.0 for each in s]
     keys = [min(factor[at : at + groups]) for at in range(0, len(s), groups)]
@@ -168,7 +203,13 @@ ANSWERS = {
     "09a": clip_factor,
     "09b": adamw_step,
     "09c": last_share,
+    "10a": leaf_collectives,
+    "10b": lambda shapes, steps: sum(leaf_collectives(*s, steps) for s in shapes),
+    "10c": exchanges,
     "11a": route,
     "11b": split_qkv,
     "11c": fused_update,
+    "12a": row_ranges,
+    "12b": reads,
+    "12c": reshard,
 }

@@ -9,6 +9,16 @@ metadata.
 from stacklm.notebook.figures.clipping import head_logits
 from stacklm.notebook.figures.curves import u_curve
 from stacklm.notebook.figures.plots import bars, lines
+from stacklm.notebook.figures.sharding import timeline
 from stacklm.notebook.figures.spectra import iterates, spectra, trace
 
-__all__ = ["bars", "head_logits", "iterates", "lines", "spectra", "trace", "u_curve"]
+__all__ = [
+    "bars",
+    "head_logits",
+    "iterates",
+    "lines",
+    "spectra",
+    "timeline",
+    "trace",
+    "u_curve",
+]
