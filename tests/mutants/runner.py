@@ -7,6 +7,7 @@ they show.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -41,13 +42,23 @@ def catch(fault: Fault, catchers: list[str]) -> str | None:
 
     Returns:
         The test or notebook cell that failed first; None if all passed.
+
+    Raises:
+        RuntimeError: The catcher fails without a fault, or it runs nothing.
     """
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy = faulty_copy(fault, Path(folder))
         for catcher in catchers:
             if found := failure(catcher, copy):
+                if broken := _without_a_fault(catcher):
+                    raise RuntimeError(f"fails without a fault, too: {broken}")
                 return found
     return None
+
+
+@functools.cache
+def _without_a_fault(catcher: str) -> str | None:
+    return failure(catcher)
 
 
 def failure(catcher: str, first_on_path: Path | None = None) -> str | None:
@@ -63,8 +74,9 @@ def failure(catcher: str, first_on_path: Path | None = None) -> str | None:
         "OMP_NUM_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-    command += ["-o", "pythonpath="]
+    # -P: the folder it starts in, which has a sound copy, does not come first.
+    command = [sys.executable, "-P", "-m", "pytest", "-q", "-x"]
+    command += ["-p", "no:cacheprovider", "-o", "pythonpath="]
     if ".ipynb" in catcher:
         command += ["--nbval", "--nbval-cell-timeout=200", *_only_shown(catcher)]
     try:
