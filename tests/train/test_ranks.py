@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from stacklm.notebook import ranks
+from stacklm.bench import ranks
 from stacklm.train import checkpoints, pretrain, read_checkpoint, read_metrics
 from stacklm.train.lock import only_one
 from stacklm.train.presets import PRESETS, override
