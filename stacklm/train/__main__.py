@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stacklm.config import count_params
 from stacklm.train.data import open_tokens
-from stacklm.train.launch import TIMEOUT, launched, launched_rank
+from stacklm.train.launch import TIMEOUT, launched, launched_rank, leave
 from stacklm.train.lock import BusyError, only_one
 from stacklm.train.loop import DivergedError, Run, pretrain
 from stacklm.train.lost import LostRankError
@@ -266,4 +266,4 @@ def _show_warning(message, *_):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

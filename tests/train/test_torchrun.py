@@ -22,10 +22,29 @@ SMALL = [
 ]
 
 
-def torchrun(root, cwd, ranks, *args):
+WORK_IS_LEFT = """
+import atexit, runpy, torch, torch.distributed as dist
+from stacklm.train import loop
+
+pretrain, kept = loop.pretrain, []
+
+def and_more(*args, **options):
+    run = pretrain(*args, **options)
+    for _ in range(1000):
+        kept.append(torch.ones(2000))
+        dist.all_reduce(kept[-1], async_op=True)
+    return run
+
+loop.pretrain = and_more
+atexit.register(print, "Python takes itself apart")
+runpy.run_module("stacklm.train", run_name="__main__")
+"""
+
+
+def torchrun(root, cwd, ranks, *args, run=("-m", "stacklm.train")):
     """A launcher; --out is left to its default, runs/toy in `cwd`."""
     return subprocess.Popen(
-        [sys.executable, *TORCHRUN, str(ranks), "-m", "stacklm.train", *args],
+        [sys.executable, *TORCHRUN, str(ranks), *run, *args],
         env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
         cwd=cwd,
         stdout=subprocess.PIPE,
@@ -76,6 +95,18 @@ def test_a_killed_rank_ends_the_others_and_the_same_command_goes_on(root, tmp_pa
     both = [read_metrics(folder / "metrics.jsonl") for folder in (out, alone)]
     assert [r["step"] for r in both[0]] == list(range(80))
     assert max(abs(a["loss"] - b["loss"]) for a, b in zip(*both, strict=True)) < 1e-3
+
+
+def test_gloo_at_work_does_not_end_a_run_that_is_done(root, tmp_path):
+    """Left to Python's own end, most such runs are ended by SIGABRT."""
+    script = tmp_path / "script.py"
+    script.write_text(WORK_IS_LEFT, encoding="utf-8")
+    short = [arg for arg in SMALL if not arg.startswith("total")] + ["total_steps=4"]
+    with torchrun(root, tmp_path, 3, *short, run=(str(script),)) as launcher:
+        said = launcher.communicate(timeout=120)[0]
+    assert launcher.returncode == 0, said
+    assert "done: 4 steps" in said
+    assert "takes itself apart" not in said
 
 
 def test_an_error_of_rank_0_is_said_by_rank_0_alone(
