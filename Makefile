@@ -16,7 +16,7 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 .DEFAULT_GOAL := help
 .PHONY: help book serve notebooks test lint check nbval unit pages browser clean \
   set-up set-up-test test-pages python screenshots vendor lock address bench \
-  bench-ranks mutants stability
+  bench-ranks mutants stability audit pdf
 
 help:
 	@echo "make book       build the pages: open $(HTML)/index.html"
@@ -94,6 +94,16 @@ mutants: set-up-test
 N ?= 20
 stability: set-up-test
 	@$(RUN) -m tests.stability -n $(N)
+
+# What is too long for every run; a sample of each part is in `make test`.
+AUDIT := axe lighthouse colab links
+audit: set-up-test test-pages
+	@failed=; for part in $(AUDIT); do echo; echo "== $$part"; \
+	  $(RUN) -m tests.audit.$$part || failed="$$failed $$part"; done; \
+	  [ -z "$$failed" ] || { echo; echo "failed:$$failed"; exit 1; }
+
+pdf: set-up-test test-pages
+	@$(RUN) -m book.pdf
 
 clean:
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis *.egg-info
