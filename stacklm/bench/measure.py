@@ -28,6 +28,7 @@ from stacklm.optim.plan import CPU_STACK_BYTES, MAX_STACK_BYTES
 PLAIN = "plain loop"
 AUTO = "auto"
 STEP = "stacklm, a whole step"
+HALF_STEP = "stacklm, ns_dtype bf16"
 # Sides of the square products that stand for the machine's peak.
 PEAK_SIZES = (512, 1024, 2048)
 CLASSES = ((512, 512), (128, 512), (512, 1408))
@@ -54,17 +55,20 @@ def forms(device: str = "cpu") -> dict[str, Callable[[list[Tensor]], list[Tensor
     return named
 
 
-def whole_step(grads: list[Tensor]) -> Callable[[], list[Tensor]]:
+def whole_step(
+    grads: list[Tensor], ns_dtype: torch.dtype | None = None
+) -> Callable[[], list[Tensor]]:
     """A step of our Muon on zero weights, made like those of the peers.
 
     Args:
         grads: Gradients (m_i, n_i).
+        ns_dtype: Of the iteration; None: that of the gradients, fp32.
 
     Returns:
         A function that takes a step and returns the weights.
     """
     params = [torch.nn.Parameter(torch.zeros_like(g)) for g in grads]
-    muon = Muon(params, lr=1.0, weight_decay=0.0)
+    muon = Muon(params, lr=1.0, weight_decay=0.0, ns_dtype=ns_dtype)
 
     def step():
         for p, g in zip(params, grads, strict=True):
@@ -143,7 +147,8 @@ def time_peers(
     exact = [zeropower_via_newtonschulz5(G.double()) for G in one_each]
     runs: dict = {PLAIN: lambda: [plain_newton_schulz(G) for G in grads]}
     errors, failed = {PLAIN: _distance(map(plain_newton_schulz, one_each), exact)}, {}
-    makers = {STEP: whole_step}
+    half = functools.partial(whole_step, ns_dtype=torch.bfloat16)
+    makers = {STEP: whole_step, HALF_STEP: half}
     for peer in PEERS:
         if installed(peer) is None:
             failed[peer.package] = "not installed: pip install stacklm[peers]"

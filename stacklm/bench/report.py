@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from stacklm.bench.clock import Times, ratio
-from stacklm.bench.measure import AUTO, PLAIN, STEP, peak
+from stacklm.bench.measure import AUTO, HALF_STEP, PLAIN, STEP, peak
 from stacklm.bench.peers import PEERS
 from stacklm.optim import newton_schulz_flops
 
@@ -170,13 +170,14 @@ def verdict(found: Mapping) -> list[str]:
         f"auto is within {worst:.1e} of float64 (asked: 1e-05)",
     ]
     if "whole_steps" in found:
-        whole = found["whole_steps"]
-        others = {k: v["relative"] for k, v in whole.items() if k not in (PLAIN, STEP)}
-        if others and STEP in whole:
-            nearest = min(others, key=others.get)
-            times = others[nearest] / whole[STEP]["relative"]
+        takes = {name: row["relative"] for name, row in found["whole_steps"].items()}
+        del takes[PLAIN]
+        ours = {name: takes.pop(name) for name in (STEP, HALF_STEP) if name in takes}
+        if takes and ours:
+            fast, nearest = min(ours, key=ours.get), min(takes, key=takes.get)
             said.append(
-                f"{nearest}, the fastest peer, takes {times:.1f} times our step"
+                f"{nearest}, the fastest peer, takes {takes[nearest] / ours[fast]:.2f} "
+                f"times our fastest step ({fast})"
             )
     return said
 

@@ -74,8 +74,8 @@ def choose_method(r: int, c: int, dtype: torch.dtype, device: torch.device) -> s
     """What "auto" means for r x c matrices, r <= c.
 
     Direct unless another form is faster and as good. Half precision cannot hold a Gram
-    matrix (see gram.py), nor can TF32, which rounds as coarsely as fp16. float64 stays
-    the plain reference.
+    matrix (see gram.py), nor can TF32, which rounds as coarsely as fp16; products by
+    half lose nothing in bf16. float64 stays the plain reference.
 
     Args:
         r: The short side.
@@ -86,12 +86,12 @@ def choose_method(r: int, c: int, dtype: torch.dtype, device: torch.device) -> s
     Returns:
         One of ``NS_METHODS``, but "auto".
     """
-    if dtype is not torch.float32:
-        return "direct"
-    long = c > BREAK_EVEN * r
-    if device.type == "cpu" and r >= 2 * BLOCK:  # fewer have no block to mirror
-        return "gram-mirrored" if long else "direct-mirrored"
-    if device.type == "cuda" and long and not allows_tf32():
+    single = dtype is torch.float32
+    gram = single and c > BREAK_EVEN * r
+    mirrors = r >= 2 * BLOCK  # fewer rows have no block to mirror
+    if device.type == "cpu" and mirrors and (single or dtype is torch.bfloat16):
+        return "gram-mirrored" if gram else "direct-mirrored"
+    if device.type == "cuda" and gram and not allows_tf32():
         return "gram"
     return "direct"
 

@@ -61,13 +61,20 @@ def mirrored_product(
     for start in range(0, r, BLOCK):
         end = min(start + BLOCK, r)
         below = None if T is None else T[start:, start:end]
-        column = full_product(
-            P[start:], Q[:, start:end], below, beta=beta, alpha=alpha
-        )  # (r - start, block)
-        S[start:, start:end] = column
-        # Contiguous first: whole tensors are transposed by tiles.
-        S[start:end, end:] = column[end - start :].mT.contiguous()
+        column = S[start:, start:end]  # (r - start, block)
+        _product_into(column, P[start:], Q[:, start:end], below, beta, alpha)
+        S[start:end, end:] = column[end - start :].mT
     return S
+
+
+def _product_into(out: Tensor, P: Tensor, Q: Tensor, T, beta, alpha) -> None:
+    """alpha*P@Q + beta*T, written to where it belongs: one copy less."""
+    if torch.is_grad_enabled() and P.requires_grad:  # out= has no derivative
+        out.copy_(full_product(P, Q, T, beta=beta, alpha=alpha))
+    elif T is None:
+        torch.mm(P, Q, out=out)
+    else:
+        torch.addmm(T, P, Q, beta=beta, alpha=alpha, out=out)
 
 
 def mirrored_flops(r: int, k: int) -> int:

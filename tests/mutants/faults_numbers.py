@@ -70,8 +70,8 @@ FAULTS = [
     Fault(
         "upper blocks not transposed",
         "optim/symmetric.py",
-        "column[end - start :].mT.contiguous()",
-        "column[end - start :].contiguous().view(-1, column.size(0) - (end - start))",
+        "column[end - start :].mT",
+        "column[end - start :].reshape(-1, column.size(0) - (end - start))",
     ),
     Fault(
         "diagonal blocks not counted",
@@ -82,8 +82,8 @@ FAULTS = [
     Fault(
         "Gram form for square matrices",
         "optim/plan.py",
-        "long = c > BREAK_EVEN * r",
-        "long = c >= r",
+        "single and c > BREAK_EVEN * r",
+        "single and c >= r",
     ),
     Fault(
         "shapes not sorted: four classes",

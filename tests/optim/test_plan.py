@@ -30,7 +30,9 @@ STACK_100M = 30 * [*BLOCK_OF_STACK_100M, (512, 1408)]
         ((255, 1408), torch.float32, CPU, "direct"),  # less than two blocks
         ((128, 512), torch.float32, CPU, "direct"),
         ((512, 1408), torch.float64, CPU, "direct"),
-        ((512, 1408), torch.bfloat16, CPU, "direct"),
+        ((512, 1408), torch.bfloat16, CPU, "direct-mirrored"),  # too coarse for Gram
+        ((255, 1408), torch.bfloat16, CPU, "direct"),
+        ((512, 1408), torch.float16, CPU, "direct"),
         ((512, 1408), torch.float32, CUDA, "gram"),
         ((128, 512), torch.float32, CUDA, "gram"),
         ((512, 512), torch.float32, CUDA, "direct"),

@@ -7,6 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from stacklm.bench.cases import hard_matrices
 from stacklm.optim import (
     COEFFICIENTS,
     Muon,
@@ -94,8 +95,10 @@ def test_looped_batched_and_capped_agree_to_1e_6(method, shape, spectra, matrix)
             assert (got - looped).abs().max() < 1e-6, name
 
 
+@pytest.mark.parametrize("block", [2, 128])
 @pytest.mark.parametrize("method", ["direct-mirrored", "gram", "gram-mirrored"])
-def test_every_form_is_differentiable(method):
+def test_every_form_is_differentiable(method, block, monkeypatch):
+    monkeypatch.setattr("stacklm.optim.symmetric.BLOCK", block)
     torch.manual_seed(0)
     G = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
 
@@ -103,6 +106,18 @@ def test_every_form_is_differentiable(method):
         return zeropower_via_newtonschulz5(g, 4, ns_method=method)
 
     assert torch.autograd.gradcheck(function, (G,))
+
+
+def test_products_by_half_lose_nothing_in_bf16():
+    """As far from float64 as the whole products, on every spectrum."""
+    for spectrum, G in hard_matrices(256, 320).items():
+        exact = zeropower_via_newtonschulz5(G.double())
+        half, full = (
+            zeropower_via_newtonschulz5(G, ns_dtype=torch.bfloat16, ns_method=method)
+            for method in ("auto", "direct")
+        )
+        far, as_far = ((D - exact).norm() / exact.norm() for D in (half, full))
+        assert 1e-4 < far < 1.05 * as_far, spectrum
 
 
 def test_small_and_float64_matrices_keep_every_bit_of_the_direct_form():
