@@ -9,13 +9,24 @@ def chapters(*names: str) -> list[str]:
     return [f"chapters/{name}.ipynb" for name in names]
 
 
-RUN = chapters("10_complete_step", "11_real_run")
-# Who is asked about a fault in a file: the longest prefix counts; notebooks first.
+STEP, RUN, RANKS = "10_complete_step", "11_real_run", "13_stacked_and_sharded"
+GALLERY, GALLERY_RANKS = "15_failure_gallery", "15_failure_gallery_ranks"
+ROUTED = [*chapters("01_why_muon", GALLERY), "solutions/11_route_a_model.ipynb"]
+
+
+def train(*tests: str) -> list[str]:
+    """Paths of tests of training, by name, then all of them."""
+    return [*(f"tests/train/test_{name}.py" for name in tests), "tests/train"]
+
+
+# Who is asked about a fault in a file: the longest prefix counts; notebooks first, and
+# of notebooks and tests the quick ones that are near the file.
 CATCHERS: dict[str, list[str]] = {
     "": ["tests/notebook", "tests/optim", "tests/train"],
     "config.py": [*chapters("12_budget", "01_why_muon"), "tests/test_config.py"],
     "_counts.py": [*chapters("12_budget", "01_why_muon"), "tests/test_config.py"],
     "_checks.py": ["tests/test_config.py", "tests/train"],
+    "_layers.py": [*chapters("06_qk_norm", "08_qk_clip"), "tests/model"],
     "model/attention.py": [
         *chapters("06_qk_norm", "07_measuring_s_max"),
         "tests/model",
@@ -23,7 +34,7 @@ CATCHERS: dict[str, list[str]] = {
     "model/scores.py": [*chapters("07_measuring_s_max", "08_qk_clip"), "tests/model"],
     "model/records.py": [*chapters("07_measuring_s_max", "06_qk_norm"), "tests/model"],
     "model/transformer.py": [
-        *chapters("06_qk_norm", "10_complete_step", "01_why_muon"),
+        *chapters("06_qk_norm", STEP, "01_why_muon", "errata"),
         "tests/model",
     ],
     "optim/": ["tests/optim"],
@@ -34,35 +45,91 @@ CATCHERS: dict[str, list[str]] = {
     "optim/gram.py": [*chapters("04_flops_and_launches"), "tests/optim"],
     "optim/symmetric.py": [*chapters("04_flops_and_launches"), "tests/optim"],
     "optim/plan.py": [*chapters("04_flops_and_launches"), "tests/optim"],
-    "optim/muon.py": [*chapters("03_muon_step", "01_why_muon"), "tests/optim"],
-    "optim/pieces.py": [*chapters("03_muon_step", "01_why_muon"), "tests/optim"],
-    "optim/state.py": [*chapters("03_muon_step"), "tests/optim"],
+    "optim/muon.py": [*chapters("03_muon_step", GALLERY), "tests/optim"],
+    "optim/pieces.py": [*chapters("03_muon_step", GALLERY), "tests/optim"],
+    "optim/state.py": [*chapters("03_muon_step", GALLERY), "tests/optim"],
+    "optim/checks.py": [*chapters(GALLERY), "tests/optim"],
+    "optim/convert.py": [*chapters("03_muon_step"), "tests/optim/test_convert.py"],
     "optim/qk_clip.py": [
-        *chapters("08_qk_clip"),
+        *chapters("08_qk_clip", GALLERY_RANKS),
         "solutions/04_gqa_clip.ipynb",
         "tests/optim",
     ],
     "optim/schedule.py": [
-        *chapters("09_wsd"),
+        *chapters("09_wsd", GALLERY),
         "solutions/03_rebudget.ipynb",
+        "solutions/05_wsd_branch.ipynb",
         "tests/optim",
     ],
-    "optim/kinds.py": [*chapters("01_why_muon"), "tests/optim"],
-    "optim/linears.py": [*chapters("01_why_muon"), "tests/optim"],
-    "optim/sighting.py": [*chapters("01_why_muon"), "tests/optim"],
-    "optim/routing.py": [*chapters("01_why_muon"), "tests/optim"],
-    "optim/sharded.py": ["tests/optim/test_sharded.py", "tests/optim"],
-    "optim/agree.py": ["tests/optim/test_sharded_errors.py"],
-    "optim/layout.py": ["tests/optim/test_sharded.py", "tests/optim"],
+    "optim/kinds.py": [*ROUTED, "tests/optim"],
+    "optim/linears.py": [*ROUTED, "tests/optim"],
+    "optim/sighting.py": [*ROUTED, "tests/optim"],
+    "optim/routing.py": [*ROUTED, "tests/optim"],
     "optim/build.py": [*chapters("03_muon_step", "01_why_muon"), "tests/optim"],
-    "train/": [*RUN, "tests/train"],
-    "train/world.py": ["tests/train/test_ranks.py", "tests/train/test_torchrun.py"],
-    "train/mix.py": [*chapters("09_wsd"), "tests/train"],
-    "train/presets.py": ["tests/train"],
+    "optim/sharded.py": [*chapters(RANKS), "tests/optim/test_sharded.py"],
+    "optim/agree.py": [
+        *chapters(RANKS, GALLERY_RANKS),
+        "tests/optim/test_sharded_errors.py",
+    ],
+    "optim/layout.py": [
+        *chapters(RANKS, GALLERY_RANKS),
+        "tests/optim/test_sharded.py",
+        "tests/optim/test_sharded_errors.py",
+    ],
+    "train/": [*chapters(STEP, "09_wsd", RANKS, RUN), "tests/train"],
+    "train/checkpoint.py": [
+        *chapters("09_wsd", RANKS, RUN),
+        *train("checkpoint", "kill"),
+    ],
+    "train/states.py": [*chapters("09_wsd", RANKS, RUN), *train("checkpoint")],
+    "train/data.py": [*chapters(STEP, "09_wsd"), *train("data_batches", "data_shards")],
+    "train/shuffle.py": [*chapters(STEP, "09_wsd"), *train("data_shuffle")],
+    "train/shards.py": [
+        *chapters("09_wsd"),
+        *train("data_shards", "data_shards_broken"),
+    ],
+    "train/writer.py": [*chapters("09_wsd"), *train("data_sources", "data_shards")],
+    "train/sources.py": [*chapters("09_wsd"), *train("data_sources")],
+    "train/tokenizer.py": [*chapters("09_wsd"), *train("data_tokenizers")],
+    "train/mix.py": [*chapters("09_wsd"), *train("mix")],
+    "train/feed.py": [*chapters(RANKS, STEP), *train("loop", "ranks")],
+    "train/step.py": [*chapters(STEP), *train("step", "step_waits")],
+    "train/log.py": [*chapters(STEP, RUN), *train("log")],
+    "train/loop.py": [*chapters("09_wsd", RUN), *train("loop", "loop_branches")],
+    "train/resume.py": [*chapters("09_wsd"), *train("loop_branches", "loop")],
+    "train/validation.py": [*chapters("09_wsd"), *train("loop", "ranks")],
+    "train/recipes.py": [*chapters("05_peak_lr"), *train("loop", "learns")],
+    "train/learns.py": train("learns"),
+    "train/presets.py": train("cli"),
+    "train/options.py": train("cli"),
+    "train/__main__.py": train("cli"),
+    "train/lock.py": train("lock"),
+    "train/interrupt.py": train("loop", "kill"),
+    "train/world.py": [
+        *chapters(RANKS, GALLERY_RANKS),
+        *train("ranks", "torchrun"),
+    ],
+    "train/launch.py": [*chapters(RANKS), *train("torchrun", "ranks")],
+    "train/lost.py": [*chapters(RANKS), *train("torchrun", "ranks")],
     "bench/": [*chapters("04_flops_and_launches"), "tests/bench"],
+    "bench/clusters.py": [*chapters(RANKS), "tests/bench"],
+    "bench/collectives.py": [*chapters(RANKS), "tests/bench"],
+    "bench/cost_model.py": [*chapters(RANKS), "tests/bench"],
+    "bench/per_leaf.py": [*chapters(RANKS), "tests/bench"],
+    "bench/ranks.py": [*chapters(RANKS), "tests/bench"],
+    "jax/": [*chapters("14_jax"), "tests/jax"],
+    "notebook/": ["tests/notebook"],
     "notebook/toy.py": [*chapters("01_why_muon"), "tests/notebook"],
     "notebook/updates.py": [*chapters("03_muon_step"), "tests/notebook"],
     "notebook/tiers.py": [*chapters("07_measuring_s_max"), "tests/notebook"],
+    "notebook/sharding.py": [*chapters(RANKS), "tests/notebook"],
+    "notebook/spans.py": [*chapters(RANKS), "tests/notebook"],
+    "notebook/gallery.py": [*chapters(GALLERY_RANKS, GALLERY), "tests/notebook"],
+    "notebook/logits.py": [*chapters("06_qk_norm"), "tests/notebook"],
+    "notebook/clipping.py": [*chapters("08_qk_clip"), "tests/notebook"],
+    "notebook/budget.py": [*chapters("12_budget"), "tests/notebook"],
+    "notebook/sweep.py": [*chapters("05_peak_lr"), "tests/notebook"],
+    "notebook/throughput.py": ["tests/notebook"],
 }
 
 
