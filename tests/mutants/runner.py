@@ -1,27 +1,29 @@
-"""Runs notebooks and tests against a faulty copy of stacklm, until one fails.
+"""Shows notebooks and tests a faulty copy of stacklm, until one fails.
 
-The copy comes first on the path of every process; the repository stays as it is. Of a
-notebook, cells that only show source are left out: those would catch any edit of what
-they show.
+The copy comes first on the path of a process of its own, see ``replay.py``; the
+repository stays as it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import json
+import multiprocessing
 import os
-import re
 import shutil
-import subprocess
-import sys
+import signal
 import tempfile
 from pathlib import Path
 
+from tests.mutants import replay
 from tests.mutants.faults import ROOT, Fault
 
 PATIENCE = 400
 """Seconds for one catcher; a fault that makes it hang is caught as well."""
-FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - .*)?$", re.MULTILINE)
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["tests.mutants.replay"])
 
 
 def faulty_copy(fault: Fault, folder: Path) -> Path:
@@ -68,42 +70,26 @@ def failure(catcher: str, first_on_path: Path | None = None) -> str | None:
         RuntimeError: It ran nothing, so it could catch nothing.
     """
     path = [str(each) for each in (first_on_path, ROOT) if each]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    # -P: the folder it starts in, which has a sound copy, does not come first.
-    command = [sys.executable, "-P", "-m", "pytest", "-q", "-x"]
-    command += ["-p", "no:cacheprovider", "-o", "pythonpath="]
-    if ".ipynb" in catcher:
-        command += ["--nbval", "--nbval-cell-timeout=200", *_only_shown(catcher)]
+    here, there = SERVER.Pipe(duplex=False)
+    job = (catcher, str(ROOT), path, there)
+    process = SERVER.Process(target=replay.attempt, args=job)
+    process.start()
+    there.close()
     try:
-        run = subprocess.run(
-            [*command, catcher],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-    except subprocess.TimeoutExpired:
-        return f"{catcher} (did not end)"
-    if run.returncode == 0:
-        return None
-    found = FAILED.findall(run.stdout)
-    if run.returncode in (1, 2) and found:
-        return found[0]
-    raise RuntimeError(f"{catcher} ran nothing:\n{run.stdout[-2000:]}{run.stderr}")
+        if not here.poll(PATIENCE):
+            return f"{catcher} (did not end)"
+        answer = here.recv()
+    except EOFError:
+        answer = RuntimeError(f"{catcher} ended its process without a word")
+    finally:
+        _end(process)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
-def _only_shown(notebook: str) -> list[str]:
-    """Options that leave out the cells of a notebook that only show source."""
-    cells = json.loads((ROOT / notebook).read_text(encoding="utf-8"))["cells"]
-    code = ["".join(c["source"]).strip() for c in cells if c["cell_type"] == "code"]
-    return [
-        f"--deselect={notebook}::Cell {i}"
-        for i, source in enumerate(code)
-        if re.fullmatch(r"show\([^\n]*\)", source)
-    ]
+def _end(process) -> None:
+    """End a process and all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.join()

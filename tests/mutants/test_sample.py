@@ -7,7 +7,8 @@ import pytest
 from tests.mutants import CATCHERS, all_faults
 from tests.mutants.__main__ import RECORD
 from tests.mutants.faults import ROOT, Fault
-from tests.mutants.runner import FAILED, catch, failure
+from tests.mutants.replay import FAILED
+from tests.mutants.runner import catch, failure
 
 SAMPLE = {
     "no square root": "tests/optim/test_qk_clip.py",

@@ -1,0 +1,111 @@
+"""What the runner's processes do: replay a notebook, or run tests, in this process.
+
+They are forked from one that has imported torch and computed nothing, so a try costs
+what its cells cost. A cell fails as in nbval: it raises, or prints something else than
+what the notebook holds. Pictures and widgets are not compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+# Imported once, before the forks. Nothing here computes or imports stacklm.
+import IPython.core.interactiveshell as shells
+import ipywidgets  # noqa: F401
+import matplotlib.pyplot  # noqa: F401
+import pytest
+import torch.distributed.fsdp  # noqa: F401
+from IPython.utils.capture import capture_output
+
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - .*)?$", re.MULTILINE)
+
+
+def attempt(catcher: str, root: str, path: list[str], answer) -> None:
+    """Run a notebook or tests; send the id of what failed, None, or an exception.
+
+    Args:
+        catcher: A notebook, or tests as pytest names them, seen from ``root``.
+        root: The repository.
+        path: Comes first on the path of this process and of those it starts.
+        answer: One end of a pipe.
+    """
+    os.setsid()  # so that all it starts can be ended with it
+    os.chdir(root)
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.path[:0] = path
+    sys.dont_write_bytecode = True
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+    run = replay if catcher.endswith(".ipynb") else test
+    try:
+        answer.send(run(catcher))
+    except BaseException as error:  # SystemExit, too, is for the one who waits
+        answer.send(RuntimeError(f"{catcher} ran nothing: {error!r}"))
+    sys.stdout.flush()
+    os._exit(0)  # no thread of a cell or test holds this process up
+
+
+def test(catcher: str) -> str | None:
+    """The first test that fails, by pytest's own id; None if all pass."""
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-o", "pythonpath=", catcher]
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        status = pytest.main(options)
+    if status == pytest.ExitCode.OK:
+        return None
+    found = FAILED.findall(said.getvalue())
+    if status in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED) and found:
+        return found[0]
+    raise RuntimeError(said.getvalue()[-2000:])
+
+
+def replay(notebook: str) -> str | None:
+    """The first cell that fails, by nbval's id of it; None if all are as they were.
+
+    Cells that only show source are left out: they would catch any edit of what they
+    show.
+    """
+    cells = json.loads(Path(notebook).read_text(encoding="utf-8"))["cells"]
+    os.chdir(Path(notebook).parent)
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    shell = shells.InteractiveShell.instance()
+    code = (cell for cell in cells if cell["cell_type"] == "code")
+    for number, cell in enumerate(code):
+        source, tags = "".join(cell["source"]), cell["metadata"].get("tags", [])
+        if "nbval-skip" in tags or re.fullmatch(r"show\([^\n]*\)", source.strip()):
+            continue
+        with capture_output() as seen:
+            result = shell.run_cell(source, store_history=False)
+        shown = [each.data for each in seen.outputs]
+        same = "nbval-ignore-output" in tags or (
+            said(seen.stdout, shown) == wanted(cell["outputs"])
+        )
+        if not (result.success and same):
+            return f"{notebook}::Cell {number}"
+    return None
+
+
+def wanted(outputs: list[dict]) -> tuple[str, list[str]]:
+    """What a notebook holds of a cell, as ``said`` gives it."""
+    streams = (each for each in outputs if each["output_type"] == "stream")
+    text = "".join("".join(s["text"]) for s in streams if s["name"] == "stdout")
+    return said(text, [each["data"] for each in outputs if "data" in each])
+
+
+def said(text: str, shown: list[dict]) -> tuple[str, list[str]]:
+    """The text of a cell: what it printed, and of what it showed all plain text."""
+    compared = (
+        data
+        for data in shown
+        if not any(kind.startswith(("image/", "application/vnd")) for kind in data)
+    )
+    plain = ("".join(data.get("text/plain", "")) for data in compared)
+    return text, [each for each in plain if each]
