@@ -1,6 +1,13 @@
 """Seeded faults: does a notebook cell or a test notice?"""
 
-from tests.mutants import faults_data, faults_model, faults_numbers, faults_rules
+from tests.mutants import (
+    faults_book,
+    faults_data,
+    faults_jax,
+    faults_model,
+    faults_numbers,
+    faults_rules,
+)
 from tests.mutants.faults import Fault
 
 
@@ -135,5 +142,8 @@ CATCHERS: dict[str, list[str]] = {
 
 def all_faults() -> list[Fault]:
     """Every fault, in the order of the files."""
-    parts = (faults_numbers, faults_rules, faults_model, faults_data)
+    parts = (
+        *(faults_numbers, faults_rules, faults_model, faults_data),
+        *(faults_jax, faults_book),
+    )
     return [fault for part in parts for fault in part.FAULTS]

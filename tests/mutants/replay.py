@@ -21,6 +21,7 @@ import ipywidgets  # noqa: F401
 import matplotlib.pyplot  # noqa: F401
 import pytest
 import torch.distributed.fsdp  # noqa: F401
+from IPython.display import display
 from IPython.utils.capture import capture_output
 
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - .*)?$", re.MULTILINE)
@@ -77,6 +78,8 @@ def replay(notebook: str) -> str | None:
     os.chdir(Path(notebook).parent)
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     shell = shells.InteractiveShell.instance()
+    # The value of a cell's last line is shown as it is in a notebook, without "Out[1]:".
+    shell.display_trap.hook = lambda value: value is None or display(value)
     code = (cell for cell in cells if cell["cell_type"] == "code")
     for number, cell in enumerate(code):
         source, tags = "".join(cell["source"]), cell["metadata"].get("tags", [])
