@@ -8,7 +8,7 @@ from tests.mutants import (
     faults_numbers,
     faults_rules,
 )
-from tests.mutants.faults import Fault
+from tests.mutants.faults import ROOT, Fault
 
 
 def chapters(*names: str) -> list[str]:
@@ -136,7 +136,13 @@ CATCHERS: dict[str, list[str]] = {
     "notebook/clipping.py": [*chapters("08_qk_clip"), "tests/notebook"],
     "notebook/budget.py": [*chapters("12_budget"), "tests/notebook"],
     "notebook/sweep.py": [*chapters("05_peak_lr"), "tests/notebook"],
-    "notebook/throughput.py": ["tests/notebook"],
+}
+CATCHERS |= {  # a check is asked by the worked answer first
+    f"notebook/checks/ex{page.name[:2]}.py": [
+        f"solutions/{page.name}",
+        "tests/notebook",
+    ]
+    for page in sorted((ROOT / "solutions").glob("*.ipynb"))
 }
 
 

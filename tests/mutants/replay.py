@@ -78,7 +78,7 @@ def replay(notebook: str) -> str | None:
     os.chdir(Path(notebook).parent)
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     shell = shells.InteractiveShell.instance()
-    # The value of a cell's last line is shown as it is in a notebook, without "Out[1]:".
+    # The value of a cell's last line is shown as in a notebook, without "Out[1]:".
     shell.display_trap.hook = lambda value: value is None or display(value)
     code = (cell for cell in cells if cell["cell_type"] == "code")
     for number, cell in enumerate(code):
