@@ -27,7 +27,8 @@ class RMSNorm(nn.Module):
 
     y = gain * x / sqrt(mean(x^2) + eps). The mean is taken in at least
     float32, and the result has the dtype of x. Scaling x leaves y as it
-    is, up to eps.
+    is, up to eps, as long as squares are numbers: entries up to 1e18 in
+    float32. Longer vectors become 0.
 
     Args:
         shape: shape of the gains; its last entry is the normalized width.

@@ -26,6 +26,11 @@ def train(*tests: str) -> list[str]:
     return [*(f"tests/train/test_{name}.py" for name in tests), "tests/train"]
 
 
+def optim(*tests: str) -> list[str]:
+    """Paths of tests of the optimizer, by name, then all of them."""
+    return [*(f"tests/optim/test_{name}.py" for name in tests), "tests/optim"]
+
+
 # Who is asked about a fault in a file: the longest prefix counts; notebooks first, and
 # of notebooks and tests the quick ones that are near the file.
 CATCHERS: dict[str, list[str]] = {
@@ -47,32 +52,41 @@ CATCHERS: dict[str, list[str]] = {
     "optim/": ["tests/optim"],
     "optim/newton_schulz.py": [
         *chapters("02_newton_schulz", "03_muon_step", "04_flops_and_launches"),
-        "tests/optim",
+        *optim("newton_schulz", "newton_schulz_edges"),
     ],
-    "optim/gram.py": [*chapters("04_flops_and_launches"), "tests/optim"],
-    "optim/symmetric.py": [*chapters("04_flops_and_launches"), "tests/optim"],
-    "optim/plan.py": [*chapters("04_flops_and_launches"), "tests/optim"],
-    "optim/muon.py": [*chapters("03_muon_step", GALLERY), "tests/optim"],
-    "optim/pieces.py": [*chapters("03_muon_step", GALLERY), "tests/optim"],
-    "optim/state.py": [*chapters("03_muon_step", GALLERY), "tests/optim"],
-    "optim/checks.py": [*chapters(GALLERY), "tests/optim"],
+    "optim/gram.py": [*chapters("04_flops_and_launches"), *optim("plan_forms")],
+    "optim/symmetric.py": [*chapters("04_flops_and_launches"), *optim("plan_forms")],
+    "optim/plan.py": [*chapters("04_flops_and_launches"), *optim("plan", "plan_forms")],
+    "optim/muon.py": [
+        *chapters("03_muon_step", GALLERY),
+        *optim("muon_step", "muon_errors", "muon_state"),
+    ],
+    "optim/pieces.py": [
+        *chapters("03_muon_step", GALLERY),
+        *optim("muon_step", "muon_state"),
+    ],
+    "optim/state.py": [
+        *chapters("03_muon_step", GALLERY),
+        *optim("muon_state", "muon_company"),
+    ],
+    "optim/checks.py": [*chapters(GALLERY), *optim("muon_errors")],
     "optim/convert.py": [*chapters("03_muon_step"), "tests/optim/test_convert.py"],
     "optim/qk_clip.py": [
         *chapters("08_qk_clip", GALLERY_RANKS),
         "solutions/04_gqa_clip.ipynb",
-        "tests/optim",
+        *optim("qk_clip", "qk_clip_errors"),
     ],
     "optim/schedule.py": [
         *chapters("09_wsd", GALLERY),
         "solutions/03_rebudget.ipynb",
         "solutions/05_wsd_branch.ipynb",
-        "tests/optim",
+        *optim("schedule", "schedule_errors"),
     ],
-    "optim/kinds.py": [*ROUTED, "tests/optim"],
-    "optim/linears.py": [*ROUTED, "tests/optim"],
-    "optim/sighting.py": [*ROUTED, "tests/optim"],
-    "optim/routing.py": [*ROUTED, "tests/optim"],
-    "optim/build.py": [*chapters("03_muon_step", "01_why_muon"), "tests/optim"],
+    "optim/kinds.py": [*ROUTED, *optim("routing_kinds", "routing")],
+    "optim/linears.py": [*ROUTED, *optim("routing_kinds", "routing")],
+    "optim/sighting.py": [*ROUTED, *optim("routing", "routing_models")],
+    "optim/routing.py": [*ROUTED, *optim("routing")],
+    "optim/build.py": [*chapters("03_muon_step", "01_why_muon"), *optim("build")],
     "optim/sharded.py": [*chapters(RANKS), "tests/optim/test_sharded.py"],
     "optim/agree.py": [
         *chapters(RANKS, GALLERY_RANKS),

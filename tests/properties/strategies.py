@@ -30,10 +30,10 @@ def tensors(draw, ndims=(0, 1, 2, 3, 4), dtypes=(*FLOATS, *OTHERS), least=0):
         if spoil is not None and values.numel():
             values.view(-1)[draw(st.integers(0, values.numel() - 1))] = spoil
     tensor = values.to(dtype)
-    return _restrided(draw(st.sampled_from(["plain", "turned", "skipping"])), tensor)
+    return restrided(draw(st.sampled_from(["plain", "turned", "skipping"])), tensor)
 
 
-def _restrided(how: str, tensor):
+def restrided(how: str, tensor):
     """The same values in another layout of memory."""
     if how == "turned" and tensor.ndim >= 2:
         return tensor.mT.contiguous().mT
