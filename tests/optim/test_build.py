@@ -30,6 +30,18 @@ def test_stack_100m():
         assert g["weight_decay"] == decay
 
 
+def test_a_group_that_is_added_later_decays_as_asked(tiny_model):
+    for optimizer in build_optimizers(tiny_model, weight_decay=0.3):
+        added = [("later.weight", nn.Parameter(torch.ones(2, 2)))]
+        optimizer.add_param_group({"params": added})
+        assert optimizer.param_groups[-1]["weight_decay"] == 0.3
+
+
+def test_a_mesh_reaches_muon(tiny_model):
+    with pytest.raises(TypeError, match="mesh must be a DeviceMesh, got str"):
+        build_optimizers(tiny_model, mesh="four ranks")
+
+
 def test_every_parameter_is_in_exactly_one_group(tiny_model):
     muon, adamw = build_optimizers(tiny_model)
     held = [p for o in (muon, adamw) for g in o.param_groups for p in g["params"]]

@@ -115,3 +115,9 @@ def test_copies_and_pickles_go_on_alike():
         got = run(optimizer, others, 2)
         assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
     assert "batched: None" in repr(muon3)
+
+
+def test_a_pickle_from_before_an_option_existed_has_its_default():
+    muon = Muon(parameters())
+    option = muon.param_groups[0].pop("ns_steps")
+    assert pickle.loads(pickle.dumps(muon)).param_groups[0]["ns_steps"] == option == 5

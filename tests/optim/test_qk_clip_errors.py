@@ -51,9 +51,13 @@ def test_nan_and_infinity_name_layer_and_head(form, bad, as_dict, make_model, re
     refuse(make_model(**form), ValueError, message, given)
 
 
-def test_several_broken_maxima_are_counted(make_model, refuse):
-    logits = torch.full((2, 4), math.nan)
-    refuse(make_model(), ValueError, "layer 0, head 0 and 7 more;", logits)
+@pytest.mark.parametrize(
+    ("broken", "more"), [(1, ""), (2, " and 1 more"), (8, " and 7 more")]
+)
+def test_several_broken_maxima_are_counted(make_model, refuse, broken, more):
+    logits = GOOD.clone()
+    logits.view(-1)[:broken] = math.nan
+    refuse(make_model(), ValueError, f"layer 0, head 0{more};", logits)
 
 
 RECORD = LogitRecord(2, 8)

@@ -190,6 +190,12 @@ def test_table_shows_ties_scalars_and_frozen():
         ]
     )
     assert "embedding; tied with h.weight" in text
-    assert "scalar" in text
+    head, first, second, third, *_ = text.splitlines()
+    rows = [line.split()[1:5] for line in (first, second, third)]
+    assert rows[0] == ["e.weight", "1", "9", "x"]
+    assert rows[1] == ["s", "1", "scalar", "vector"]
+    assert rows[2] == ["w", "1", "2", "x"]
+    starts = (head.index("shape"), first.index("9 x 4"), second.index("scalar"))
+    assert len(set(starts)) == 1
     assert text.endswith("frozen: 1 tensors, 6 parameters")
     assert "Muon:" not in text

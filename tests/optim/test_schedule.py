@@ -158,6 +158,16 @@ def test_a_branch_equals_the_run_whose_length_was_known():
         assert wsd_lr_branch(step, peak_lr=0.02, **branch) == muon_lr(step)
 
 
+def test_a_branch_has_its_own_floor_and_shape():
+    branch = {"peak_lr": 1.0, "warmup_steps": 5, "decay_steps": 20}
+    known = {"peak_lr": 1.0, "warmup_steps": 5, "decay_steps": 20, "total_steps": 55}
+    form = {"final_frac": 0.1, "shape": "exponential"}
+    for step in (34, 35, 45, 54, 55, 70):
+        rate = wsd_lr_branch(step, stable_steps=30, **branch, **form)
+        assert rate == wsd_lr(step, **known, **form)
+    assert rate == 0.1
+
+
 def test_branches_of_one_trunk_share_it():
     for stable in (0, 1, 500):
         for decay in (0, 1, 200):
