@@ -10,7 +10,6 @@ says so. Shapes are those of JAX: a matrix is (in, out). Taught in chapter 14.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 
 import jax
 
@@ -25,7 +24,7 @@ from stacklm.optim.linears import (
     MLP_WORDS,
     names_several_maps,
 )
-from stacklm.optim.routing import _trunk
+from stacklm.optim.routing import _trunk, resolve
 from stacklm.optim.sighting import Verdict, about_attention, words_of
 
 MATRIX_LEAVES = {"kernel", "weight", "w"}
@@ -58,7 +57,9 @@ def audit(params, route: Mapping[str, str] | None = None) -> list[Route]:
     leaves = named_leaves(params)
     for name, leaf in leaves.items():
         _check_leaf(name, leaf)
-    wanted = _resolve({} if route is None else route, list(leaves))
+    named = [[name] for name in leaves]
+    words = {"kind": "leaf", "leave_out": "take it out of the tree"}
+    wanted = resolve({} if route is None else route, named, **words)
     paths = [name.split(".") for name in leaves]
     trunk = _trunk(paths)  # {"params": {...}} holds a model, it is no part of it
     tables = _tables(leaves)
@@ -207,36 +208,6 @@ def _matrix(label: str, holders: list[str], generic: bool) -> Verdict:
     if generic or any(map(about_attention, holders)) or path & MLP_WORDS:
         return hidden
     return Verdict("unclear", "its name says nothing; a matrix, or vectors?")
-
-
-def _resolve(route, names: list[str]) -> dict[str, tuple[str, str]]:
-    """{leaf: the (key, value) of ``route`` that rules it}."""
-    if not isinstance(route, Mapping):
-        raise TypeError(f"route must be a dict of name: optimizer, got {route!r}")
-    for key, value in route.items():
-        if value not in ("muon", "adamw"):
-            raise ValueError(
-                f'route[{key!r}] must be "muon" or "adamw", got {value!r}; to leave a '
-                "leaf out, take it out of the tree"
-            )
-    wanted, unused = {}, set(route)
-    for name in names:
-        keys = [key for key in route if key == name or fnmatchcase(name, key)]
-        unused -= set(keys)
-        keys = [key for key in keys if key == name] or keys  # stronger than a glob
-        if len({route[key] for key in keys}) > 1:
-            raise ValueError(
-                f"route keys {' and '.join(map(repr, keys))} disagree on {name}; "
-                "add its exact name to the route"
-            )
-        if keys:
-            wanted[name] = (keys[0], route[keys[0]])
-    if unused:
-        raise ValueError(
-            f"route keys {sorted(unused)} match no leaf; the leaves are "
-            f"{', '.join(names[:8])}{' …' if len(names) > 8 else ''}"
-        )
-    return wanted
 
 
 def _as_routed(name, shape, ruled: Verdict, key: str, optimizer: str) -> Verdict:

@@ -21,6 +21,7 @@ from stacklm.optim.plan import (
     choose_method,
     newton_schulz_flops,
 )
+from stacklm.optim.sharded import orthogonalize_sharded
 from stacklm.optim.state import momentum_dtype, name_of
 
 
@@ -135,8 +136,6 @@ def orthogonalize(looks: list[Tensor], some: Pieces, group: dict) -> list[Tensor
 
     if some.layout is None:
         return whole(looks)
-    from stacklm.optim.sharded import orthogonalize_sharded
-
     dtype = group["ns_dtype"]
     narrow = dtype is not None and dtype.itemsize < looks[0].dtype.itemsize
     return orthogonalize_sharded(

@@ -24,6 +24,7 @@ from stacklm.optim.sighting import Sighting, Verdict
 
 # Parts that DDP, torch.compile, FSDP and checkpointing put into names.
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+FREEZE = "freeze it with requires_grad_(False)"
 TITLES = {"muon": "Muon", "adamw": "AdamW", "frozen": "frozen"}
 
 
@@ -80,7 +81,7 @@ def audit(
         Jordan 2024, https://kellerjordan.github.io/posts/muon/
     """
     tensors = _tensors(model)  # [(all names, parameter)]
-    wanted = _resolve({} if route is None else route, tensors)
+    wanted = resolve({} if route is None else route, [n for n, _ in tensors])
     sight = _Surroundings(model)
     routes, unclear = [], []
     for names, p in tensors:
@@ -199,21 +200,37 @@ def _tensors(model: nn.Module) -> list[tuple[list[str], Tensor]]:
     return list(found.values())
 
 
-def _resolve(route, tensors) -> dict[str, tuple[str, str]]:
-    """{first name of a parameter: the (key, value) of ``route`` that rules it}."""
+def resolve(
+    route, named: list[list[str]], *, kind: str = "parameter", leave_out: str = FREEZE
+) -> dict[str, tuple[str, str]]:
+    """Which entry of a route rules which parameter; the JAX edition asks it, too.
+
+    Args:
+        route: {name or glob: "muon" or "adamw"}.
+        named: The names of every parameter; several where it is tied.
+        kind: What errors call one.
+        leave_out: What errors advise to do with one that is for neither.
+
+    Returns:
+        {first name: the (key, value) of ``route``}, of those that it names.
+
+    Raises:
+        TypeError: ``route`` is no mapping.
+        ValueError: A value is unknown, a key names nothing, or globs disagree.
+    """
     if not isinstance(route, Mapping):
         raise TypeError(f"route must be a dict of name: optimizer, got {route!r}")
     for key, value in route.items():
         if value not in ("muon", "adamw"):
             raise ValueError(
                 f'route[{key!r}] must be "muon" or "adamw", got {value!r}; to leave a '
-                "parameter out, freeze it with requires_grad_(False)"
+                f"{kind} out, {leave_out}"
             )
     wanted, unused = {}, set(route)
-    for names, _ in tensors:
+    for names in named:
         keys = [key for key in route if any(fnmatchcase(n, key) for n in names)]
-        unused -= set(keys)
-        exact = [key for key in keys if key in names]
+        exact = [key for key in route if key in names]  # also with [ or * in it
+        unused -= {*keys, *exact}
         keys = exact or keys  # a name is stronger than a glob
         if len({route[key] for key in keys}) > 1:
             raise ValueError(
@@ -223,9 +240,10 @@ def _resolve(route, tensors) -> dict[str, tuple[str, str]]:
         if keys:
             wanted[names[0]] = (keys[0], route[keys[0]])
     if unused:
+        first = [names[0] for names in named]
         raise ValueError(
-            f"route keys {sorted(unused)} match no parameter; "
-            "compare them with model.named_parameters()"
+            f"route keys {sorted(unused)} match no {kind}; there are "
+            f"{', '.join(first[:8])}{' …' if len(first) > 8 else ''}"
         )
     return wanted
 

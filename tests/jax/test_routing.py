@@ -139,7 +139,7 @@ def test_a_route_is_stronger_and_declares_stacks():
     ("route", "error", "words"),
     [
         ({"mlp.w_up": "sgd"}, ValueError, 'must be "muon" or "adamw", got'),
-        ({"mlp.w_upp": "muon"}, ValueError, "match no leaf; the leaves are"),
+        ({"mlp.w_upp": "muon"}, ValueError, "match no leaf; there are"),
         ({"mlp.*": "muon", "*.w_up": "adamw"}, ValueError, "disagree on mlp.w_up"),
         ({"mlp.norm": "muon"}, ValueError, r"got mlp.norm of shape \(8,\)"),
         ({"mlp.conv.kernel": "muon"}, ValueError, "kernel of a convolution|of a conv"),
