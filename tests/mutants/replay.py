@@ -100,7 +100,7 @@ def wanted(outputs: list[dict]) -> tuple[str, list[str]]:
 
 
 def said(text: str, shown: list[dict]) -> tuple[str, list[str]]:
-    """The text of a cell: what it printed, and of what it showed all plain text.
+    """The text of a cell: what it printed, and the plain text of what it showed.
 
     Markdown is what ``show`` makes of source, which would catch any edit of the source.
     """
@@ -108,5 +108,9 @@ def said(text: str, shown: list[dict]) -> tuple[str, list[str]]:
     compared = (
         data for data in shown if not any(kind.startswith(left_out) for kind in data)
     )
-    plain = ("".join(data.get("text/plain", "")) for data in compared)
-    return text, [each for each in plain if each]
+    return text, [
+        "".join(words)
+        for data in compared
+        for kind, words in sorted(data.items())
+        if kind.endswith("text/plain")  # also what was glued
+    ]

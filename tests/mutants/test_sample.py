@@ -7,7 +7,7 @@ import pytest
 from tests.mutants import CATCHERS, all_faults
 from tests.mutants.__main__ import RECORD
 from tests.mutants.faults import ROOT, Fault
-from tests.mutants.replay import FAILED
+from tests.mutants.replay import FAILED, said, wanted
 from tests.mutants.runner import catch, failure
 
 SAMPLE = {
@@ -29,6 +29,43 @@ def test_a_notebook_catches_a_fault_and_passes_without_it():
     assert failure(notebook) is None
     fault = Fault("x", "optim/schedule.py", "math.sqrt(p)", "p * p")
     assert catch(fault, [notebook]).startswith(notebook + "::Cell")
+
+
+def test_a_replayed_cell_fails_where_it_raises_or_says_something_else(tmp_path):
+    def cell(source, printed, *tags):
+        text = {"output_type": "stream", "name": "stdout", "text": [printed]}
+        about = {"metadata": {"tags": list(tags)}, "outputs": [text]}
+        return {"cell_type": "code", "source": [source], **about}
+
+    sound = [
+        {"cell_type": "markdown", "source": ["# A page"]},
+        cell("print(1)", "1\n"),
+        cell("print(2)", "two\n", "nbval-ignore-output"),
+        cell("raise OSError", "", "skip-execution", "nbval-skip"),
+    ]
+    for last, found in (
+        (cell("print(4)", "4\n"), None),
+        (cell("print(4)", "5\n"), 3),
+        (cell("assert not 1", "", "nbval-ignore-output"), 3),
+    ):
+        page = tmp_path / "page.ipynb"
+        page.write_text(json.dumps({"cells": [*sound, last]}), encoding="utf-8")
+        assert failure(str(page)) == (found and f"{page}::Cell {found}")
+
+
+def test_what_is_shown_is_compared_but_not_source_pictures_and_widgets():
+    glued = {"application/papermill.record/text/plain": "0.5"}
+    table = {"text/plain": ["a\n", "b"], "text/html": "<b>"}
+    others = [
+        {"text/plain": "def f(): ...", "text/markdown": "```"},
+        {"text/plain": "[figure]", "image/png": "…"},
+        {"text/plain": "Box()", "application/vnd.jupyter.widget-view+json": {}},
+    ]
+    assert said("x", [glued, table, *others]) == ("x", ["0.5", "a\nb"])
+    held = [{"output_type": "display_data", "data": data} for data in (glued, table)]
+    warned = {"output_type": "stream", "name": "stderr", "text": ["w"]}
+    printed = {"output_type": "stream", "name": "stdout", "text": ["x"]}
+    assert wanted([warned, printed, *held]) == ("x", ["0.5", "a\nb"])
 
 
 def test_a_catcher_that_runs_nothing_is_an_error():
