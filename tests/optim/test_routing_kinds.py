@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from stacklm.optim import audit
+from stacklm.optim.sighting import words_of
 
 
 class Holder(nn.Module):
@@ -281,3 +282,15 @@ def test_a_residual_network_has_no_matrix_for_muon():
         Holder(classifier=linear(10, 8)),
     )
     assert {r.optimizer for r in audit(net)} == {"adamw"}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("lmHead", {"lm", "head"}),
+        ("in_projQKV", {"in", "proj", "qkv"}),
+        ("w1Up", {"w1", "up"}),
+    ],
+)
+def test_names_are_cut_at_underscores_and_capitals(name, words):
+    assert words_of(name) == words
