@@ -3,6 +3,9 @@
 - `address`: the repository's address, from one place (buttons follow it);
 - `options`: theme options that depend on it, and the notebook that a page offers;
 - `exports`: the API page, from what each package exports;
+- `recorded`: how long each notebook ran, from book/measured;
+- `citing`: how to cite the book, from CITATION.cff;
+- `subjects`: the index, from the terms that each page uses;
 - `head`: a light page — deferred scripts, a description, nothing that is not used;
 - `check`: after the build, an image without alt text or a file from another host is a
   warning, and the build treats warnings as errors.
@@ -14,14 +17,15 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from book.site import check, exports, head, options
+from book.site import check, citing, exports, head, options, recorded, subjects
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the parts to Sphinx's events."""
     # Jupyter Book sets this for sphinx_comments, which is not loaded.
     app.add_config_value("comments_config", {}, "html")
-    exports.setup(app)
+    for part in (exports, recorded, citing, subjects):
+        part.setup(app)
     app.connect("config-inited", options.follow_address)
     # After the extensions that add scripts to a page (their priority is 500).
     app.connect("html-page-context", head.lighten, priority=900)

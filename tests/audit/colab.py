@@ -1,7 +1,7 @@
 """Every notebook from its own set-up cell, as Colab would run it.
 
     python -m tests.audit.colab [PART OF A NAME ...]
-    python -m tests.audit.colab --record     all of them, and keep their times
+    python -m tests.audit.colab --record ...   and keep the times in book/measured
 
 A machine like Colab's has the versions of ``colab.txt``, not ``stacklm``, and another
 working folder (see ``colab_machine``). Each notebook starts on a fresh one. Its cells
@@ -26,6 +26,7 @@ from pathlib import Path
 import nbformat
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -41,6 +42,7 @@ from tests.audit.colab_machine import (
     version_of,
 )
 
+MEASURED = ROOT / "book" / "measured"
 SET_UP_LIMIT_S = 60
 CELL_TIMEOUT_S = 600
 # Runs after the notebook's last cell, in its kernel.
@@ -67,6 +69,7 @@ class Result:
         name: Such as ``chapters/02_newton_schulz``.
         set_up: Seconds of its first cell.
         whole: Seconds of all its cells, the first included.
+        load: Processes that wanted a processor, on average around its last minute.
         dials: How many dials of explorers were turned.
         faults: What was wrong, one sentence each.
     """
@@ -74,6 +77,7 @@ class Result:
     name: str
     set_up: float = 0.0
     whole: float = 0.0
+    load: float = 0.0
     dials: int = 0
     faults: list[str] = field(default_factory=list)
 
@@ -115,6 +119,7 @@ def run(page: Page, repository: Path, light: bool = False) -> Result:
         else:
             look(result, probe, colab)
             result.faults += other_verdicts(nb, shown)
+    result.load = report.load()
     result.whole = sum(clock.seconds.values())
     result.set_up = clock.seconds.get(nb.cells.index(first), 0.0)
     if result.set_up > SET_UP_LIMIT_S:
@@ -133,7 +138,7 @@ def execute(nb: nbformat.NotebookNode, colab: Machine, clock: Clock) -> None:
         (kernel / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
         specs = KernelSpecManager(kernel_dirs=[folder], ensure_native_kernel=False)
         manager = AsyncKernelManager(kernel_name="colab", kernel_spec_manager=specs)
-        NotebookClient(
+        client = NotebookClient(
             nb,
             km=manager,
             timeout=CELL_TIMEOUT_S,
@@ -141,7 +146,11 @@ def execute(nb: nbformat.NotebookNode, colab: Machine, clock: Clock) -> None:
             on_cell_start=clock.start,
             on_cell_executed=clock.stop,
             on_cell_error=clock.stop,
-        ).execute(env=colab.environment)
+        )
+        try:
+            client.execute(env=colab.environment)
+        finally:  # nbclient ends no kernel whose manager it was given
+            run_sync(manager.shutdown_kernel)(now=True)
 
 
 def look(result: Result, probe: nbformat.NotebookNode, colab: Machine) -> None:
@@ -178,44 +187,58 @@ def pages(parts: list[str]) -> list[Page]:
     return [p for p in find_pages() if not parts or any(s in p.name for s in parts)]
 
 
-def run_all(chosen: list[Page]) -> list[Result]:
-    """Run the notebooks, one after another, and say how each went."""
-    done = []
-    print("set-up   whole  dials  notebook", flush=True)
+def run_all(chosen: list[Page], keep: Path | None) -> int:
+    """Run the notebooks, one after another, and say how each went.
+
+    Args:
+        chosen: The pages.
+        keep: The folder to record times in, if they are to be kept. Each is written
+            as soon as it is known.
+
+    Returns:
+        How many had faults.
+    """
+    failed = 0
+    print("set-up   whole  load  dials  notebook", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         repository = snapshot(Path(folder))
         for page in chosen:
             result = run(page, repository)
-            times = f"{result.set_up:5.1f} s {result.whole:5.1f} s"
+            times = f"{result.set_up:5.1f} s {result.whole:5.1f} s {result.load:5.1f}"
             print(f"{times}  {result.dials:5}  {result.name}", flush=True)
             for fault in result.faults:
                 print(f"  {fault}", flush=True)
-            done.append(result)
-    return done
+            failed += bool(result.faults)
+            if keep and not result.faults:
+                record(result, keep)
+    return failed
 
 
-def record(done: list[Result], before: float, folder: Path) -> Path:
-    """Keep the times, with the hardware and versions they belong to; return the file.
+def record(result: Result, folder: Path) -> Path:
+    """Keep a notebook's times, beside others of this machine and these versions.
 
     Args:
-        done: The result of every notebook.
-        before: The machine's load before the first one ran.
-        folder: Where the JSON goes.
+        result: What the notebook did.
+        folder: Where the JSON is.
+
+    Returns:
+        The file. Times of other versions are dropped from it, and so are those of
+        notebooks that are gone.
     """
     colab = dict(line.split("==") for line in pins(light=True))
-    python = platform.python_version()
-    found = {
-        "hardware": report.hardware("cpu"),
-        "versions": {"python": python, "torch": version_of("torch"), **colab},
-        "load": {"before": before, "after": report.load()},
-        "notebooks": {
-            r.name: {
-                "set_up_seconds": round(r.set_up, 1),
-                "cell_seconds": round(r.whole - r.set_up, 1),
-            }
-            for r in done
-        },
+    versions = {"python": platform.python_version(), "torch": version_of("torch")}
+    found = {"hardware": report.hardware("cpu"), "versions": {**versions, **colab}}
+    path = folder / report.file_name(found["hardware"], "notebooks")
+    kept = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    same = all(kept.get(key) == value for key, value in found.items())
+    rows = kept["notebooks"] if same else {}
+    rows[result.name] = {
+        "set_up_seconds": round(result.set_up, 1),
+        "cell_seconds": round(result.whole - result.set_up, 1),
+        "load": round(result.load, 1),
     }
+    names = [page.name for page in find_pages()]
+    found["notebooks"] = {name: rows[name] for name in names if name in rows}
     return report.write(found, folder, tail="notebooks")
 
 
@@ -228,14 +251,8 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = pages(opts.parts)
     if not chosen:
         parser.error(f"no notebook is called anything like {' or '.join(opts.parts)}")
-    if opts.record and opts.parts:
-        parser.error("--record keeps the times of all notebooks; name none")
-    before = report.load()
-    done = run_all(chosen)
-    failed = sum(bool(result.faults) for result in done)
-    print(f"{len(done)} notebooks, {failed} with faults")
-    if opts.record and not failed:
-        print(f"written: {record(done, before, ROOT / 'book' / 'measured')}")
+    failed = run_all(chosen, MEASURED if opts.record else None)
+    print(f"{len(chosen)} notebooks, {failed} with faults")
     return 1 if failed else 0
 
 

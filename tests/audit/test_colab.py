@@ -32,9 +32,18 @@ def test_a_chapter_runs_from_its_own_set_up_cell_and_its_dials_turn(repository):
     assert 0 < result.set_up < result.whole
 
 
-def test_an_exercise_runs_and_says_that_nothing_was_attempted(repository):
+def test_an_exercise_runs_and_leaves_no_kernel_behind(repository, monkeypatch):
+    made = []
+    real = colab.AsyncKernelManager
+
+    def manager(**kwargs):
+        made.append(real(**kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(colab, "AsyncKernelManager", manager)
     result = colab.run(page(EXERCISE), repository, light=True)
     assert result.faults == []
+    assert not colab.run_sync(made[0].is_alive)()
 
 
 def test_every_notebook_is_run_and_installs_from_one_address():
@@ -103,27 +112,24 @@ def test_the_light_machine_has_colabs_kernel_and_the_whole_one_all_it_needs():
     assert "ipywidgets" not in closure("torch")
 
 
-def test_the_times_are_kept_with_what_they_belong_to(tmp_path):
-    done = [colab.Result("chapters/any", set_up=3.04, whole=10.0)]
-    path = colab.record(done, 0.25, tmp_path)
+def test_the_times_are_kept_beside_others_of_the_same_versions(tmp_path):
+    colab.record(colab.Result(CHAPTER, set_up=3.04, whole=10.0, load=0.3), tmp_path)
+    path = colab.record(colab.Result(EXERCISE, set_up=2.0, whole=2.5), tmp_path)
     assert path.name.endswith("-notebooks.json")
     found = colab.json.loads(path.read_text())
-    assert found["notebooks"] == {
-        "chapters/any": {"set_up_seconds": 3.0, "cell_seconds": 7.0}
-    }
+    first = {"set_up_seconds": 3.0, "cell_seconds": 7.0, "load": 0.3}
+    assert list(found["notebooks"]) == [CHAPTER, EXERCISE]
+    assert found["notebooks"][CHAPTER] == first
     assert found["versions"]["ipywidgets"] == "7.7.1"
-    assert found["load"]["before"] == 0.25
     assert {"processor", "cores", "memory_bytes"} <= set(found["hardware"])
+    found["versions"]["torch"] = "1.0"
+    path.write_text(colab.json.dumps(found))
+    colab.record(colab.Result(EXERCISE, set_up=2.0, whole=2.5), tmp_path)
+    assert list(colab.json.loads(path.read_text())["notebooks"]) == [EXERCISE]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["no-such-page"], "no notebook is called anything like no-such-page"),
-        (["--record", "chapters/02"], "--record keeps the times of all notebooks"),
-    ],
-)
-def test_what_cannot_be_run_is_said(arguments, said, capsys):
+def test_what_cannot_be_run_is_said(capsys):
     with pytest.raises(SystemExit):
-        colab.main(arguments)
+        colab.main(["no-such-page"])
+    said = "no notebook is called anything like no-such-page"
     assert said in capsys.readouterr().err
