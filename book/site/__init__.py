@@ -7,6 +7,8 @@
 - `citing`: how to cite the book, from CITATION.cff;
 - `subjects`: the index, from the terms that each page uses;
 - `head`: a light page — deferred scripts, a description, nothing that is not used;
+- `markup`, `cards`: after the build, labels and roles that a listener needs, and the
+  definitions that a link shows on hover;
 - `check`: after the build, an image without alt text or a file from another host is a
   warning, and the build treats warnings as errors.
 """
@@ -17,7 +19,16 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from book.site import check, citing, exports, head, options, recorded, subjects
+from book.site import (
+    check,
+    citing,
+    exports,
+    head,
+    markup,
+    options,
+    recorded,
+    subjects,
+)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -30,5 +41,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     # After the extensions that add scripts to a page (their priority is 500).
     app.connect("html-page-context", head.lighten, priority=900)
     app.connect("build-finished", options.offer_committed_notebooks)
+    app.connect("build-finished", markup.mend_pages)
     app.connect("build-finished", check.check_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -13,11 +13,6 @@ from book.site import chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "_build" / "html"
-WIDTHS = (1280, 390)
-# Widgets are loaded when one comes near the viewport. Each is announced by a script.
-VIEWS = 'script[type$="widget-view+json"]'
-SCROLL = "view => view.parentElement.scrollIntoView()"
-WIDGETS = "() => [...document.querySelectorAll('.widget-subarea')].length"
 
 
 def take(context: BrowserContext, page_path: Path, picture: Path, width: int) -> None:
@@ -25,11 +20,8 @@ def take(context: BrowserContext, page_path: Path, picture: Path, width: int) ->
     page = context.new_page()
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(page_path.as_uri(), wait_until="load")
-    page.evaluate("window.MathJax?.startup?.promise")
-    if page.locator(VIEWS).count():
-        page.locator(VIEWS).first.evaluate(SCROLL)
-        page.wait_for_function(WIDGETS)
-        page.evaluate("scrollTo(0, 0)")
+    chromium.settle(page)
+    page.evaluate("scrollTo(0, 0)")
     page.screenshot(path=picture, full_page=True)
     page.close()
 
@@ -45,14 +37,12 @@ def main(folder: str = str(ROOT / "_build" / "screenshots"), part: str = "") -> 
     Path(folder).mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=chromium.FLAGS)
-        for mode in ("light", "dark"):
+        for mode in chromium.MODES:
             context = browser.new_context()
-            context.add_init_script(
-                f"localStorage.mode = localStorage.theme = '{mode}'"
-            )
+            context.add_init_script(chromium.remember(mode))
             for page in (p for p in pages if part in str(p.relative_to(HTML))):
                 name = "-".join(page.relative_to(HTML).with_suffix("").parts)
-                for width in WIDTHS:
+                for width in chromium.WIDTHS:
                     picture = Path(folder, f"{name}-{width}-{mode}.png")
                     take(context, page, picture, width)
                     print(picture)

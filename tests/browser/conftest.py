@@ -16,7 +16,6 @@ from book.site import chromium
 ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "_build" / "html"
 WIDGET = "application/vnd.jupyter.widget-view+json"
-MODES = ("light", "dark")
 
 
 def built_pages() -> list[str]:
@@ -107,10 +106,9 @@ def browser() -> Iterator[Browser]:
 def contexts(browser: Browser) -> Iterator[dict[str, BrowserContext]]:
     """One browser context for each theme, as a returning reader has it."""
     made = {}
-    for mode in MODES:
+    for mode in chromium.MODES:
         context = browser.new_context(viewport={"width": 1280, "height": 900})
-        store = f"localStorage.mode = localStorage.theme = '{mode}'"
-        context.add_init_script(f"try {{ {store} }} catch (error) {{}}")
+        context.add_init_script(chromium.remember(mode))
         made[mode] = context
     yield made
     for context in made.values():
@@ -154,12 +152,7 @@ class Visit:
 
     def settle(self) -> "Visit":
         """Wait until mathematics and widgets are drawn."""
-        self.page.evaluate("window.MathJax?.startup?.promise")
-        views = self.page.locator(f'script[type="{WIDGET}"]')
-        for index in range(views.count()):
-            # A script has no place on the page, so scroll to what contains it.
-            views.nth(index).evaluate("view => view.parentElement.scrollIntoView()")
-            self.page.wait_for_selector(f".widget-subarea >> nth={index}")
+        chromium.settle(self.page)
         return self
 
 
