@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ipywidgets as widgets
+from IPython.display import display
 from matplotlib.figure import Figure
 
 from stacklm.notebook.figures import style
@@ -90,18 +91,35 @@ class Explorer:
             for values, caption in self.captions.items()
         )
 
-    def _repr_mimebundle_(self, **_kwargs: Any) -> dict:
-        # The plain text is what nbval compares (it cannot see into widgets) and what a
-        # viewer without widgets, such as GitHub, shows.
+    def table(self) -> str:
+        """Return every frame in words: a folded HTML table, one row per setting.
+
+        It is what the figure tells to a reader who does not see it, and to one whose
+        page runs no script.
+        """
+        heads = [*(dial.label for dial in self._dials.values()), "What it shows"]
+        rows = [[*values, text] for values, text in self.captions.items()]
+        return (
+            "<details><summary>What the figure shows, as a table</summary><table>"
+            f"<thead>{_row(heads, 'th')}</thead>"
+            f"<tbody>{''.join(_row(row, 'td') for row in rows)}</tbody>"
+            "</table></details>"
+        )
+
+    def _ipython_display_(self) -> None:
         view = {
             "version_major": 2,
             "version_minor": 0,
             "model_id": self.widget.model_id,
         }
-        return {
+        # The plain text is what nbval compares (it cannot see into widgets).
+        bundle = {
             "text/plain": str(self),
             "application/vnd.jupyter.widget-view+json": view,
         }
+        display(bundle, raw=True)
+        words = {"text/plain": "[the figure as a table]", "text/html": self.table()}
+        display(words, raw=True)
 
 
 def explore(
@@ -172,6 +190,13 @@ def _check_budget(dials: Mapping[str, Dial], budget: int) -> None:
         )
 
 
+def _row(cells: Sequence[Any], tag: str) -> str:
+    """Return one row of an HTML table; ``tag`` is ``th`` or ``td``."""
+    opened = '<th scope="col">' if tag == "th" else "<td>"
+    inside = (f"{opened}{html.escape(str(cell))}</{tag}>" for cell in cells)
+    return f"<tr>{''.join(inside)}</tr>"
+
+
 def _setting(labels: Sequence[str], values: Sequence[Any]) -> str:
     """Say in words where the dials stand: ``Steps 3, Spectrum flat``."""
     return ", ".join(
@@ -197,7 +222,7 @@ def _frame(draw, values, size, columns) -> tuple[str, Figure]:
 def _body(picture: str, setting: str, caption: str) -> str:
     """Return the HTML of one frame: the picture, and its numbers as text below."""
     data = base64.b64encode(picture.encode()).decode("ascii")
-    alt = html.escape(f"Plot for {setting}. The caption states its numbers.")
+    alt = html.escape(f"Plot for {setting}. The text below states what it shows.")
     return (
         '<figure style="margin:0">'
         f'<img alt="{alt}" style="max-width:100%;height:auto" '

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from stacklm.notebook import display as display_module
+from stacklm.notebook import explorer as explorer_module
 from stacklm.notebook.figures import style
 
 
@@ -27,4 +28,5 @@ def shown(monkeypatch):
 
     monkeypatch.setattr(display_module, "display", record)
     monkeypatch.setattr(style, "display", record)
+    monkeypatch.setattr(explorer_module, "display", record)
     return calls

@@ -136,16 +136,36 @@ def test_each_frame_has_alt_text_and_its_numbers_as_text():
         assert f"<figcaption>{html.escape(caption)}</figcaption>" in frame
 
 
-def test_captions_by_value_and_as_plain_text_for_nbval():
+def test_captions_by_value_and_as_plain_text_for_nbval(shown):
     explorer = explore(draw, DIALS)
     assert explorer.captions[("b", 3)] == "b & slope 3"
     assert len(explorer.captions) == 6
-    bundle = explorer._repr_mimebundle_()
+    explorer._ipython_display_()
+    bundle = shown[0][0]
     lines = bundle["text/plain"].split("\n")
     assert lines[0] == "Kind a, Slope 1: a & slope 1"
     assert len(lines) == 6
     view = bundle["application/vnd.jupyter.widget-view+json"]
     assert view["model_id"] == explorer.widget.model_id
+
+
+def test_every_frame_is_in_the_table_too(shown):
+    """One row a setting, its caption in it, escaped: what a listener reads instead."""
+    explorer = explore(draw, DIALS)
+    explorer._ipython_display_()
+    words = shown[1][0]["text/html"]
+    assert words.startswith("<details><summary>")
+    assert re.findall('<th scope="col">(.*?)</th>', words) == [
+        "Kind",
+        "Slope",
+        "What it shows",
+    ]
+    rows = [re.findall("<td>(.*?)</td>", row) for row in words.split("<tr>")[2:]]
+    assert rows == [
+        [kind, str(slope), html.escape(caption)]
+        for (kind, slope), caption in explorer.captions.items()
+    ]
+    assert len(rows) == 6
 
 
 def test_every_control_is_named_and_says_where_it_stands():
