@@ -1,7 +1,7 @@
 """What a term means and which source is meant, on hover and on focus of its link.
 
 A definition is written into each page that links to it, so it is there offline and from
-a file, and `aria-describedby` gives it to a screen reader. `static/reading.js` shows it.
+a file, and `aria-describedby` gives it to a screen reader. `reading.js` shows it.
 sphinx-tippy 0.4.3 does this with 46 kB of scripts from another host, and Escape does
 not dismiss its cards, as WCAG 2.2 (1.4.13) asks.
 """
