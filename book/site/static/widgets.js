@@ -94,6 +94,10 @@
     };
     once(".widget-subarea .widget-slider:has(.noUi-handle)", nameSlider);
     once(".widget-subarea .widget-toggle-buttons:has(button)", nameButtons);
+    // The text of a new frame is read out while the focus stays on the dial.
+    once(".jupyter-widget-stack:not(.jupyter-widget-stack *)", (stack) => {
+      stack.setAttribute("aria-live", "polite");
+    });
     // The manager writes the tooltip that nobody gave as the word null.
     for (const label of root.querySelectorAll('.widget-subarea [title="null"]')) {
       label.removeAttribute("title");

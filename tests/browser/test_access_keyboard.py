@@ -1,0 +1,120 @@
+"""A reader without a pointer, without scripts, without sight, or without motion."""
+
+import pytest
+from playwright.sync_api import expect
+
+PAGE = "chapters/02_newton_schulz.html"
+# What stands in the order of tabs and is in sight.
+STOPS = """() => [...document.querySelectorAll(
+    "article :is(a[href], button, select, summary, [tabindex='0'])")]
+  .filter((e) => e.checkVisibility({visibilityProperty: true}))
+  .map((e) => e.outerHTML.slice(0, 120))"""
+# The element with the focus: itself, whether it is marked, whether it is in the window.
+FOCUSED = """() => {
+  const e = document.activeElement, style = getComputedStyle(e);
+  const box = e.getBoundingClientRect();
+  const outlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+  return {
+    html: e.outerHTML.slice(0, 120), end: e === document.body,
+    marked: outlined || style.boxShadow !== "none",
+    inside: box.bottom > 0 && box.top < innerHeight && box.width > 0,
+    article: Boolean(e.closest("article")),
+  };
+}"""
+MOVING = """() => [...document.querySelectorAll("*")].filter((e) => {
+  const style = getComputedStyle(e);
+  const lasts = (list) => list.split(",").some((time) => parseFloat(time) > 0);
+  return lasts(style.transitionDuration) && style.transitionProperty !== "none"
+    || style.animationName !== "none" || style.scrollBehavior === "smooth";
+}).map((e) => e.outerHTML.slice(0, 80))"""
+UNREADABLE = """() => [...document.querySelectorAll("mjx-container")].filter((e) => {
+  const spoken = e.querySelector("mjx-assistive-mml > math");
+  const drawn = e.querySelector("mjx-math");
+  return !spoken || !spoken.textContent.trim()
+    || getComputedStyle(spoken.parentElement).display === "none"
+    || drawn.getAttribute("aria-hidden") !== "true";
+}).length"""
+
+
+@pytest.mark.browser
+def test_the_first_tab_skips_to_the_text(visit, base):
+    """The skip link comes first, is seen, and leads into the text."""
+    page = visit(base, PAGE).page
+    page.evaluate("scrollTo(0, 0)")
+    page.keyboard.press("Tab")
+    assert "#main-content" in page.evaluate(FOCUSED)["html"]
+    assert page.evaluate(FOCUSED)["inside"]
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('main') !== null")
+
+
+@pytest.mark.browser
+def test_tab_reaches_everything(visit, http_base):
+    """From the start of the text to its end: each stop is marked and in the window."""
+    page = visit(http_base, PAGE).page
+    wanted = page.evaluate(STOPS)
+    assert len(wanted) > 50
+    page.locator("article h1").evaluate("e => { e.tabIndex = -1; e.focus(); }")
+    reached = []
+    while len(reached) < 3 * len(wanted):
+        page.keyboard.press("Tab")
+        at = page.evaluate(FOCUSED)
+        if not at["article"]:
+            break
+        assert at["marked"], f"the focus is not seen on {at['html']}"
+        assert at["inside"], f"the focus is out of the window on {at['html']}"
+        reached.append(at["html"])
+    assert set(wanted) <= set(reached)
+
+
+@pytest.mark.browser
+def test_without_scripts_explorers_are_still_read(browser, http_base):
+    """The first frame is drawn, and every frame is in a table that unfolds."""
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(http_base + PAGE)
+    stills = page.locator("article noscript img")
+    tables = page.locator("article details:has-text('What the figure shows')")
+    assert stills.count() == tables.count() == 2
+    for still, table in zip(stills.all(), tables.all(), strict=True):
+        expect(still).to_be_visible()
+        expect(table.locator("td").first).to_be_hidden()
+        table.locator("summary").click()
+        expect(table.locator("td").first).to_be_visible()
+    context.close()
+
+
+@pytest.mark.browser
+def test_a_frame_is_a_row_of_the_table_below_it(visit, http_base, widget_page):
+    """What is in sight is told in the table, for every explorer of the book."""
+    page = visit(http_base, widget_page).page
+    areas = page.locator(".widget-subarea:has(figcaption)")
+    assert areas.count()
+    for area in areas.all():
+        caption = area.locator("figcaption:visible").inner_text().strip()
+        cell = page.locator("div.cell", has=area)
+        rows = cell.locator("details td:last-child").all_text_contents()
+        assert caption in rows
+        assert len(rows) == area.locator("figcaption").count()
+        # Announced when it changes, without leaving the dial.
+        assert area.locator("[aria-live=polite] figcaption").count() == len(rows)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", [PAGE, "book/index.html"])
+def test_nothing_moves_for_who_asked_for_rest(browser, http_base, visit_in, name):
+    """No transition, animation or smooth scrolling."""
+    context = browser.new_context(reduced_motion="reduce")
+    seen = visit_in(context, http_base, name)
+    assert seen.page.evaluate(MOVING) == []
+    context.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", [PAGE, "book/notation.html"])
+def test_equations_can_be_read_out(visit, http_base, name):
+    """Each has its MathML for a screen reader, and its drawing is hidden from it."""
+    page = visit(http_base, name).page
+    assert page.locator("mjx-container").count() > 20
+    assert page.evaluate(UNREADABLE) == 0
