@@ -112,7 +112,7 @@ clean:
 screenshots:
 	@$(RUN) -m book.site.screenshots
 
-vendor: set-up
+vendor: set-up-test
 	@$(RUN) book/vendor/refresh.py
 
 lock:

@@ -9,6 +9,8 @@
 - `head`: a light page — deferred scripts, a description, nothing that is not used;
 - `markup`, `cards`: after the build, labels and roles that a listener needs, and the
   definitions that a link shows on hover;
+- `icons`: of the icon fonts and their style sheet, what the pages show;
+- `images`: their size and when they are loaded;
 - `check`: after the build, an image without alt text or a file from another host is a
   warning, and the build treats warnings as errors.
 """
@@ -24,6 +26,8 @@ from book.site import (
     citing,
     exports,
     head,
+    icons,
+    images,
     markup,
     options,
     recorded,
@@ -40,7 +44,10 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", options.follow_address)
     # After the extensions that add scripts to a page (their priority is 500).
     app.connect("html-page-context", head.lighten, priority=900)
+    app.connect("doctree-resolved", images.load_late)
+    app.connect("html-page-context", images.keep_place)
     app.connect("build-finished", options.offer_committed_notebooks)
     app.connect("build-finished", markup.mend_pages)
+    app.connect("build-finished", icons.shrink)
     app.connect("build-finished", check.check_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

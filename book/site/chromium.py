@@ -13,6 +13,12 @@ MODES = ("light", "dark")
 # Each widget is announced by a script, and loaded when it comes near the viewport.
 VIEWS = 'script[type="application/vnd.jupyter.widget-view+json"]'
 
+# Images below the fold are loaded when a reader comes near; in a script, call for them.
+LOAD_IMAGES = """() => Promise.all([...document.images].map((image) => {
+  image.loading = "eager";
+  return image.decode();
+}))"""
+
 
 def find() -> str | None:
     """Return the path of the first Chromium there is; CHROMIUM names another."""
@@ -28,10 +34,11 @@ def remember(mode: str) -> str:
 
 
 def settle(page: Page) -> None:
-    """Wait until the mathematics and every widget of an open page are drawn."""
+    """Wait until mathematics, widgets and images of an open page are drawn."""
     page.evaluate("window.MathJax?.startup?.promise")
     views = page.locator(VIEWS)
     for index in range(views.count()):
         # A script has no place on the page, so scroll to what contains it.
         views.nth(index).evaluate("view => view.parentElement.scrollIntoView()")
         page.wait_for_selector(f".widget-subarea >> nth={index}")
+    page.evaluate(LOAD_IMAGES)

@@ -10,6 +10,18 @@ from sphinx.application import Sphinx
 # doctools defines what inline scripts and the search page call while it is parsed.
 FIRST = ("_static/documentation_options.js", "_static/doctools.js")
 MAX_DESCRIPTION = 160
+# Extensions add their files to every page: (start of a file's name, what is in the body
+# of a page that uses it).
+USED_WITH = (
+    ("clipboard.min.js", 'class="highlight'),
+    ("copybutton", 'class="highlight'),
+    ("design-tabs.js", "sd-tab-set"),
+    ("sphinx-design", 'class="sd-'),
+    ("mystnb", 'class="cell'),
+    ("graphviz", 'class="graphviz'),
+    # Sphinx adds it also to a page under which others have mathematics.
+    ("startup.js", 'class="math'),
+)
 
 
 def lighten(
@@ -19,12 +31,21 @@ def lighten(
     context: dict[str, Any],
     doctree: nodes.document | None,
 ) -> None:
-    """Defer every script that may wait, and describe the page."""
+    """Load what the page uses, defer every script that may wait, describe the page."""
+    for kind in ("script_files", "css_files"):
+        body = context.get("body", "")
+        context[kind] = [file for file in context[kind] if is_used(file, body)]
     for script in context.get("script_files", []):
         name = getattr(script, "filename", None)
         if name and name not in FIRST and "async" not in script.attributes:
             script.attributes.setdefault("defer", "defer")
     context["description"] = describe(doctree) if doctree else ""
+
+
+def is_used(file: Any, body: str) -> bool:
+    """Whether a page with this body uses a script or a style sheet."""
+    name = str(getattr(file, "filename", None) or "").rsplit("/", 1)[-1]
+    return all(mark in body for start, mark in USED_WITH if name.startswith(start))
 
 
 def describe(doctree: nodes.document) -> str:

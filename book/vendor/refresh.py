@@ -4,6 +4,7 @@
 every archive against the lock's hash), copies the few files that a page needs to
 `files/`, and records their SHA-256 in manifest.json. To move to a newer version,
 edit package.json, run `npm install --package-lock-only` here, then this command.
+Font Awesome's version is the theme's; its fonts are cut down to book.site.icons.
 """
 
 from __future__ import annotations
@@ -16,18 +17,34 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fontTools import subset
+
+from book.site.icons import ICONS
+
 HERE = Path(__file__).resolve().parent
 FILES = HERE / "files"
 MANIFEST = HERE / "manifest.json"
 INPUTS = ("package.json", "package-lock.json", ".npmrc")
 
 # {package: (folder under files/, globs inside the package)}. Only woff2 and woff
-# fonts: every browser that runs these scripts reads them. No source maps.
+# fonts: every browser that runs these scripts reads them. No source maps. Of MathJax
+# the components that the pages' TeX needs; _config.yml lists them for its loader.
 WANTED = {
     "mathjax": (
         "mathjax",
-        ["LICENSE", "es5/tex-chtml-full.js", "es5/output/chtml/fonts/woff-v2/*.woff"],
+        [
+            "LICENSE",
+            "es5/startup.js",
+            "es5/core.js",
+            "es5/input/tex-base.js",
+            "es5/input/tex/extensions/ams.js",
+            "es5/output/chtml.js",
+            "es5/output/chtml/fonts/tex.js",
+            "es5/output/chtml/fonts/woff-v2/*.woff",
+            "es5/a11y/assistive-mml.js",
+        ],
     ),
+    "@fortawesome/fontawesome-free": ("icons", ["LICENSE.txt"]),
     "@jupyter-widgets/html-manager": (
         "html-manager",
         ["dist/embed.js", "dist/embed.js.LICENSE.txt", "dist/*.woff2"],
@@ -76,16 +93,29 @@ def copy_wanted(modules: Path) -> None:
                 shutil.copyfile(path, copy)
 
 
+def subset_icons(modules: Path) -> None:
+    """Write Font Awesome's fonts with no glyph but those in ICONS."""
+    fonts = modules / "@fortawesome/fontawesome-free/webfonts"
+    for name, icons in ICONS.items():
+        options = subset.Options(flavor="woff", notdef_outline=True)
+        font = subset.load_font(fonts / f"{name}.ttf", options)
+        cutter = subset.Subsetter(options)
+        cutter.populate(unicodes=icons.values())
+        cutter.subset(font)
+        subset.save_font(font, FILES / "icons" / f"{name}.woff", options)
+
+
 def write_bundled_licences(modules: Path) -> None:
     """Write the licence of everything that is bundled into embed.js.
 
     html-manager ships one file made of many packages, most without a licence file
     of their own in it, so the lock's list is written out with each distinct text.
     """
+    beside = ("node_modules/mathjax", "node_modules/@fortawesome/fontawesome-free")
     lines, texts = ["What embed.js bundles, and under which licence:", ""], {}
     packages = json.loads((HERE / "package-lock.json").read_text())["packages"]
     for key, entry in sorted(packages.items()):
-        if not key or key.endswith("node_modules/mathjax"):
+        if not key or key in beside:
             continue
         name = key.split("node_modules/")[-1]
         lines.append(f"{name} {entry['version']}: {entry.get('license', 'see below')}")
@@ -118,6 +148,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         modules = install(Path(folder))
         copy_wanted(modules)
+        subset_icons(modules)
         write_bundled_licences(modules)
     manifest = {"packages": locked(), "files": digests()}
     MANIFEST.write_text(json.dumps(manifest, indent=2) + "\n")

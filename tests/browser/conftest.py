@@ -122,6 +122,7 @@ class Visit:
     page: Page
     base: str
     problems: list[str] = field(default_factory=list)
+    requests: set[str] = field(default_factory=set)
 
     def watch(self) -> None:
         """Record errors, failed requests and requests to any other host."""
@@ -138,6 +139,7 @@ class Visit:
             self.problems.append(f"console error: {message.text[:300]}")
 
     def on_request(self, request) -> None:
+        self.requests.add(request.url)
         if not request.url.startswith((self.base, "data:", "blob:")):
             self.problems.append(f"request to another place: {request.url[:200]}")
 
@@ -151,7 +153,7 @@ class Visit:
         return self.settle()
 
     def settle(self) -> "Visit":
-        """Wait until mathematics and widgets are drawn."""
+        """Wait until mathematics, widgets and images are drawn."""
         chromium.settle(self.page)
         return self
 

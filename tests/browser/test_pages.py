@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.browser.weight import overweight
+
 WIDTHS = (1280, 390)
 # Each page is opened twice, which covers both themes and both ways to read.
 READERS = [("http", "light"), ("file", "dark")]
@@ -48,11 +50,12 @@ NARROW = """() => [...document.querySelectorAll("aside.margin, div.margin")]
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("base", "mode"), READERS, indirect=["base"])
-def test_page_is_sound(visit, base, page_name, mode):
-    """No error, no other host, a heading, alt texts, mathematics, nothing cut off."""
+def test_page_is_sound(visit, html, base, page_name, mode):
+    """No error, no other host, light, a heading, alt texts, mathematics, no cuts."""
     seen = visit(base, page_name, mode)
     page = seen.page
     assert page.evaluate("document.documentElement.dataset.theme") == mode
+    assert overweight(page.content(), seen.requests, base, html) == ""
     assert page.locator("h1:visible").count() == 1
     assert page.evaluate(UNNAMED) == [], "images without alt text"
     assert page.evaluate(UNTYPESET) == [], "mathematics that is not typeset"

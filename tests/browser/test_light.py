@@ -1,0 +1,118 @@
+"""Pages load what they use: icons, scripts, images, and no more than they may weigh."""
+
+import re
+
+import pytest
+from fontTools.ttLib import TTFont
+from sphinx.errors import ExtensionError
+
+from book.site.icons import ICONS, NAMES, SHEET, used_only
+from tests.browser.weight import EXPLORERS, MATHEMATICS, TEXT, limit, overweight
+
+ICON = re.compile(r'class="([^"]*\bfa[bs]?(?:-solid|-brands)?\s[^"]*)"')
+# Sizes of an icon, not icons.
+SIZES = {"solid", "brands", "lg"}
+# A script, and what is in a page that needs it.
+NEEDED = {
+    "copybutton.js": 'class="highlight',
+    "mathjax/es5/startup.js": 'class="math',
+    "_static/widgets.js": "widget-view+json",
+    "searchtools.js": 'id="search-results"',
+}
+
+
+@pytest.fixture(scope="module")
+def texts(html):
+    """Every built page's text by its name."""
+    pages = (p for p in sorted(html.rglob("*.html")) if "_static" not in p.parts)
+    found = {p.relative_to(html).as_posix(): p.read_text("utf-8") for p in pages}
+    del found["index.html"]  # only sends the reader on
+    return found
+
+
+def test_every_icon_is_in_the_fonts(texts, html):
+    """What pages and scripts show is in the list, the fonts and the style sheet."""
+    shown = {
+        name
+        for text in texts.values()
+        for classes in ICON.findall(text)
+        for name in re.findall(r"\bfa-([\w-]+)", classes)
+    } - SIZES
+    assert len(shown) > 10
+    assert shown <= NAMES, "add them to ICONS in book/site/icons.py, run `make vendor`"
+    sheet = (html / SHEET).read_text("utf-8")
+    for font, icons in ICONS.items():
+        glyphs = TTFont(html / "_static" / "icons" / f"{font}.woff").getBestCmap()
+        assert set(icons.values()) <= set(glyphs), f"run `make vendor` for {font}"
+        for name, point in icons.items():
+            rule = rf"\.fa-{name}:+before[^{{]*{{content:\"\\{point:x}\"}}"
+            assert re.search(rule, sheet), name
+
+
+def test_style_sheets_name_files_that_exist(html):
+    """No font or picture that a style sheet names was removed."""
+    seen = 0
+    for sheet in html.glob("_static/**/*.css"):
+        for name in re.findall(r"url\([\"']?([^)\"']+)", sheet.read_text("utf-8")):
+            if not name.startswith(("data:", "#")):
+                assert (sheet.parent / name.partition("?")[0]).is_file(), name
+                seen += 1
+    assert seen >= 2
+
+
+def test_an_unknown_icon_stops_the_build():
+    """The theme may rename an icon; the build then says which."""
+    with pytest.raises(ExtensionError, match=r"no rule for .*rocket"):
+        used_only('.fa-sun:before{content:"\\f185"}')
+
+
+@pytest.mark.parametrize(("script", "mark"), NEEDED.items())
+def test_scripts_are_where_they_are_used(texts, script, mark):
+    """A script is on the pages that need it and on no other."""
+    having = {name for name, text in texts.items() if f"{script}" in text}
+    needing = {name for name, text in texts.items() if mark in text}
+    assert having == needing
+    assert having
+
+
+def test_no_script_holds_up_the_page(texts):
+    """All scripts of the site are deferred, but for two that others need at once."""
+    early = ("documentation_options.js", "doctools.js")
+    tools = ("searchtools.js", "language_data.js", "searchindex.js")
+    for name, text in texts.items():
+        for tag in re.findall(r"<script[^>]*\ssrc=[^>]*>", text):
+            allowed = early + (tools if name == "search.html" else ())
+            assert " defer" in tag or any(word in tag for word in allowed), tag
+
+
+def test_images_keep_their_place(texts):
+    """Each figure has its size as attributes, and all but the first load late."""
+    seen = 0
+    for name, text in texts.items():
+        figures = re.findall(r'<img [^>]*src="[^"]*_images/[^>]*>', text)
+        for index, tag in enumerate(figures):
+            assert re.search(r'\swidth="\d+" height="\d+"', tag), f"{name}: {tag}"
+            assert ('loading="lazy"' in tag) == (index > 0), f"{name}: {tag}"
+            seen += 1
+    assert seen > 20
+
+
+def test_limits():
+    """By what is on a page."""
+    mathematics = '<span class="math notranslate">'
+    widget = '<script type="application/vnd.jupyter.widget-view+json">'
+    assert limit("<p>text") == TEXT
+    assert limit(mathematics) == TEXT + MATHEMATICS
+    assert limit(mathematics + widget) == EXPLORERS
+
+
+def test_a_heavy_page_is_named_with_its_parts(tmp_path):
+    """Compressed where hosts compress, each file once, other hosts left out."""
+    (tmp_path / "a.js").write_text("x" * 300_000)
+    (tmp_path / "b c.png").write_bytes(bytes(199_000))
+    base = "http://127.0.0.1:1/"
+    asked = {f"{base}a.js", f"{base}a.js?v=1", f"{base}b%20c.png", "data:,x"}
+    assert overweight("<p>", asked, base, tmp_path) == ""
+    (tmp_path / "d.png").write_bytes(bytes(2_000))
+    said = overweight("<p>", {*asked, f"{base}d.png"}, base, tmp_path)
+    assert re.match(r"201,\d+ bytes, limit 200,000; .*: b c.png 199,000, d.png", said)
