@@ -95,7 +95,7 @@
     once(".widget-subarea .widget-slider:has(.noUi-handle)", nameSlider);
     once(".widget-subarea .widget-toggle-buttons:has(button)", nameButtons);
     // The text of a new frame is read out while the focus stays on the dial.
-    once(".jupyter-widget-stack:not(.jupyter-widget-stack *)", (stack) => {
+    once(".widget-subarea > .widget-vbox > .widget-box:last-child", (stack) => {
       stack.setAttribute("aria-live", "polite");
     });
     // The manager writes the tooltip that nobody gave as the word null.
