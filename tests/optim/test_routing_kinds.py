@@ -198,7 +198,7 @@ AMBIGUOUS = [
     ({"a": nn.ParameterList([raw(4, 8)])}, "of ParameterList; a matrix"),
     ({"a": custom("Conv1D", 4, 8)}, "of Conv1D"),  # a Linear, transposed, in GPT-2
     ({"e": nn.Embedding(8, 8), "a": Holder(p=linear(8, 8))}, "or by coincidence?"),
-    ({"a": Holder(up=COMPLEX)}, "complex; Muon takes real matrices"),
+    ({"a": Holder(up=COMPLEX)}, ": complex; Muon takes real matrices\n"),
     ({"e": nn.Embedding(9, 4, sparse=True)}, "with sparse=False"),
     ({"_flat_param": raw(99)}, "shard with fully_shard"),
 ]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from stacklm.optim import audit
+from stacklm.optim import audit, routing
 
 
 class Holder(nn.Module):
@@ -190,3 +190,23 @@ def test_embeddings_by_the_words_of_their_name():
     for name in ("pos_emb", "posemb", "pos_embed", "embeddings", "embed_table"):
         (r,) = audit(Holder(**{name: raw(9, 4)}))
         assert r.reason.startswith("embedding"), name
+
+
+def test_a_block_that_runs_twice_is_repeated_like_two_blocks():
+    block = Holder(mix=linear(20, 8))  # as many rows as the embedding
+    table = nn.Embedding(20, 8)
+    for blocks in ([block, block], [block, Holder(mix=linear(20, 8))]):
+        model = Holder(tok_emb=table, blocks=nn.ModuleList(blocks))
+        assert {r.optimizer for r in audit(model) if "mix" in r.name} == {"muon"}
+    alone = Holder(tok_emb=table, blocks=nn.ModuleList([block]))
+    assert "tok_emb" in complaint(alone)
+
+
+def test_what_wraps_a_model_is_no_part_of_its_names():
+    wrapped = "module.blocks.0._orig_mod.fc._checkpoint_wrapped_module.weight"
+    assert routing._core(wrapped) == "blocks.0.fc.weight"
+    ends = (["fc", "weight"], ["conv", "bias"])
+    for depth in range(4):
+        above = ["outer", "model", "net", "body"][:depth]
+        assert routing._trunk([above + end for end in ends]) == depth
+    assert routing._trunk([]) == 0

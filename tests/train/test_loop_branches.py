@@ -15,6 +15,7 @@ from stacklm.train import (
     validate,
 )
 from stacklm.train.feed import micro_batches
+from stacklm.train.validation import validation_batches
 from tests.train.runs import (
     CFG,
     MODEL,
@@ -43,6 +44,13 @@ def test_the_seed_draws_weights_and_order(data):
         for seed in (0, 0, 1)
     ]
     assert losses[0] == losses[1] != losses[2]
+
+
+def test_runs_of_all_seeds_are_validated_on_the_same_rows(val):
+    sets = [validation_batches(val, replace(CFG, seed=seed), 3) for seed in (0, 1)]
+    for one, other in zip(*sets, strict=True):
+        assert torch.equal(one[0], other[0])
+    assert not torch.equal(sets[0][0][0], sets[0][1][0])
 
 
 def test_a_branch_at_the_first_decay_step_is_the_run_itself(
