@@ -11,6 +11,7 @@
   definitions that a link shows on hover;
 - `icons`: of the icon fonts and their style sheet, what the pages show;
 - `images`: their size and when they are loaded;
+- `programs`: plain Markdown of every page, llms.txt, a site map, 404.html;
 - `check`: after the build, an image without alt text or a file from another host is a
   warning, and the build treats warnings as errors.
 """
@@ -30,6 +31,7 @@ from book.site import (
     images,
     markup,
     options,
+    programs,
     recorded,
     subjects,
 )
@@ -46,8 +48,11 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("html-page-context", head.lighten, priority=900)
     app.connect("doctree-resolved", images.load_late)
     app.connect("html-page-context", images.keep_place)
+    app.connect("html-page-context", programs.write_markdown)
+    app.connect("html-collect-pages", programs.not_found)
     app.connect("build-finished", options.offer_committed_notebooks)
     app.connect("build-finished", markup.mend_pages)
     app.connect("build-finished", icons.shrink)
+    app.connect("build-finished", programs.finish)
     app.connect("build-finished", check.check_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

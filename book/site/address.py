@@ -86,5 +86,28 @@ def written(root: Path) -> str:
     return config["repository"]["url"].rstrip("/")
 
 
+def published(url: str) -> str:
+    """Return where GitHub Pages shows a repository; empty for other hosts.
+
+    Args:
+        url: The repository's https address.
+
+    Returns:
+        An address that ends with a slash.
+
+    Example:
+        >>> published("https://github.com/owner/name")
+        'https://owner.github.io/name/'
+        >>> published("https://github.com/owner/owner.github.io")
+        'https://owner.github.io/'
+    """
+    parts = urlsplit(url)
+    if parts.hostname != "github.com":
+        return ""
+    owner, name = parts.path.strip("/").split("/")
+    site = f"{owner}.github.io".lower()
+    return f"https://{site}/" if name.lower() == site else f"https://{site}/{name}/"
+
+
 if __name__ == "__main__":
     print(address(Path(__file__).resolve().parents[2]))

@@ -39,7 +39,8 @@ def lighten(
         name = getattr(script, "filename", None)
         if name and name not in FIRST and "async" not in script.attributes:
             script.attributes.setdefault("defer", "defer")
-    context["description"] = describe(doctree) if doctree else ""
+    context["book"], context["site"] = app.config.html_title, app.config.html_baseurl
+    context["description"] = describe(doctree) if doctree else context["book"]
 
 
 def is_used(file: Any, body: str) -> bool:
@@ -49,13 +50,14 @@ def is_used(file: Any, body: str) -> bool:
 
 
 def describe(doctree: nodes.document) -> str:
-    """Return the page's first paragraph as plain text of at most 160 characters.
+    """Return what a page is about, as plain text.
 
-    A description given in the page's own front matter (html_meta) is left alone.
+    That is the description in its front matter (html_meta), or else its first
+    paragraph, cut to 160 characters.
     """
     for meta in doctree.findall(nodes.meta):
         if meta.get("name") == "description":
-            return ""
+            return meta["content"]
     for paragraph in doctree.findall(nodes.paragraph):
         text = " ".join(paragraph.astext().split())
         if isinstance(paragraph.parent, nodes.section) and text:

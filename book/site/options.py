@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-from book.site.address import address
+from book.site.address import address, published
 
 BUTTONS = ("use_repository_button", "use_edit_page_button", "use_issues_button")
 
@@ -25,6 +25,8 @@ def follow_address(app: Sphinx, config: Config) -> None:
     theme["navbar_persistent"] = []
     url = address(app.srcdir)
     host = urlsplit(url).hostname
+    # Where the pages are read: canonical links, the site map and cards name it.
+    config.html_baseurl = published(url)
     if host in ("github.com", "gitlab.com"):
         theme["repository_url"] = url
     else:

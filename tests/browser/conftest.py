@@ -1,20 +1,16 @@
 """A browser, the built pages, and a visit that records what goes wrong."""
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from book.site import chromium
+from tests.served import HTML, served
 
-ROOT = Path(__file__).resolve().parents[2]
-HTML = ROOT / "_build" / "html"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
@@ -22,8 +18,9 @@ def built_pages() -> list[str]:
     """Names of the built pages, such as `chapters/02_newton_schulz.html`."""
     found = sorted(HTML.rglob("*.html"))
     names = [path.relative_to(HTML).as_posix() for path in found]
-    # index.html only sends the reader on to book/index.html.
-    return [n for n in names if not n.startswith("_") and n != "index.html"]
+    # index.html only sends the reader on; 404.html needs a host: test_programs.py.
+    apart = ("_static/", "index.html", "404.html")
+    return [name for name in names if not name.startswith(apart)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -63,23 +60,11 @@ def html() -> Path:
     return HTML
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """Serves files without a line of log for each."""
-
-    def log_message(self, *args: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture(scope="session")
 def http_base(html: Path) -> Iterator[str]:
-    """Address of the built pages on the loopback interface."""
-    handler = partial(Quiet, directory=str(html))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
+    """Address of the built pages, served as their host serves them."""
+    with served() as base:
+        yield base
 
 
 @pytest.fixture(params=["http", "file"])

@@ -4,23 +4,14 @@ Counted from the addresses that a browser asked for while the whole page was rea
 fonts and what scripts load are in it, and a browser's cache makes no difference.
 """
 
-import gzip
-from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from tests.served import packed
 
 TEXT = 200_000  # bytes: a page of text, its style, its figures
 MATHEMATICS = 350_000  # more, with MathJax and its fonts
 EXPLORERS = 1_200_000  # in all, with the widget manager and the frames
-# What hosts compress; fonts and pictures are compressed already.
-COMPRESSED = {".html", ".css", ".js", ".svg", ".json", ".txt", ".xml"}
-
-
-@cache
-def on_the_wire(path: Path) -> int:
-    """Bytes of one file as a host sends it, headers apart."""
-    data = path.read_bytes()
-    return len(gzip.compress(data, 6) if path.suffix in COMPRESSED else data)
 
 
 def parts(requests: set[str], base: str, html: Path) -> dict[str, int]:
@@ -28,7 +19,7 @@ def parts(requests: set[str], base: str, html: Path) -> dict[str, int]:
     asked = (unquote(urlsplit(url).path) for url in requests if url.startswith(base))
     start = unquote(urlsplit(base).path)
     names = {path.removeprefix(start) for path in asked}
-    sizes = {name: on_the_wire(html / name) for name in names}
+    sizes = {name: len(packed(html / name)) for name in names}
     return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
 
