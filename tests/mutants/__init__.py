@@ -119,7 +119,7 @@ CATCHERS: dict[str, list[str]] = {
     "train/loop.py": [*chapters("09_wsd", RUN), *train("loop", "loop_branches")],
     "train/resume.py": [*chapters("09_wsd"), *train("loop_branches", "loop")],
     "train/validation.py": [*chapters("09_wsd"), *train("loop", "ranks")],
-    "train/recipes.py": [*chapters("05_peak_lr"), *train("loop", "learns")],
+    "train/recipes.py": [*chapters("05_peak_lr"), *train("recipes", "loop")],
     "train/learns.py": train("learns"),
     "train/presets.py": train("cli"),
     "train/options.py": train("cli"),
