@@ -136,7 +136,11 @@ CATCHERS: dict[str, list[str]] = {
     "bench/clusters.py": [*chapters(RANKS), "tests/bench"],
     "bench/collectives.py": [*chapters(RANKS), "tests/bench"],
     "bench/cost_model.py": [*chapters(RANKS), "tests/bench"],
-    "bench/per_leaf.py": [*chapters(RANKS), "tests/bench"],
+    "bench/per_leaf.py": [
+        *chapters(RANKS),
+        "tests/properties/test_train.py",
+        "tests/bench",
+    ],
     "bench/ranks.py": [*chapters(RANKS), "tests/bench"],
     "jax/": [*chapters("14_jax"), "tests/jax"],
     "notebook/": ["tests/notebook"],

@@ -15,12 +15,17 @@ import re
 import sys
 from pathlib import Path
 
-# Imported once, before the forks. Nothing here computes or imports stacklm.
+# Imported once, before the forks: all that takes long of what stacklm and its tests
+# import. Nothing here computes or imports stacklm.
+import hypothesis  # noqa: F401
 import IPython.core.interactiveshell as shells
 import ipywidgets  # noqa: F401
 import matplotlib.pyplot  # noqa: F401
 import pytest
-import torch.distributed.fsdp  # noqa: F401
+import torch.distributed.checkpoint
+import torch.distributed.fsdp
+import torch.nn.attention.flex_attention
+import torch.utils.flop_counter  # noqa: F401
 from IPython.display import display
 from IPython.utils.capture import capture_output
 
@@ -56,10 +61,10 @@ def attempt(catcher: str, root: str, path: list[str], answer) -> None:
 
 def test(catcher: str) -> str | None:
     """The first test that fails, by pytest's own id; None if all pass."""
-    options = ["-q", "-x", "-p", "no:cacheprovider", "-o", "pythonpath=", catcher]
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-o", "pythonpath="]
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        status = pytest.main(options)
+        status = pytest.main([*options, "--disable-plugin-autoload", catcher])
     if status == pytest.ExitCode.OK:
         return None
     found = FAILED.findall(said.getvalue())
