@@ -41,7 +41,7 @@ def mend(soup: BeautifulSoup) -> None:
     name_navigation(soup)
     list_sources(soup)
     wrap_tables(soup)
-    show_first_frames(soup)
+    show_explorers(soup)
 
 
 def name_navigation(soup: BeautifulSoup) -> None:
@@ -71,11 +71,14 @@ def wrap_tables(soup: BeautifulSoup) -> None:
             table.wrap(soup.new_tag("div", attrs={"class": "scrolls"}))
 
 
-def show_first_frames(soup: BeautifulSoup) -> None:
-    """Give each explorer its first frame for a reader whose browser runs no script."""
+def show_explorers(soup: BeautifulSoup) -> None:
+    """Give explorers their style, and a first frame where no script runs."""
     state = soup.find("script", type=STATE)
     if state is None:
         return
+    root = soup.html.get("data-content_root", "")
+    style = {"rel": "stylesheet", "href": f"{root}_static/widgets.css"}
+    soup.head.append(soup.new_tag("link", attrs=style))
     models = json.loads(state.string)["state"]
     for view in soup.find_all("script", type=VIEW):
         frame = first_frame(models, json.loads(view.string)["model_id"])

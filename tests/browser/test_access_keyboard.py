@@ -1,7 +1,11 @@
 """A reader without a pointer, without scripts, without sight, or without motion."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
+
+from stacklm.notebook.figures import style
 
 PAGE = "chapters/02_newton_schulz.html"
 # What stands in the order of tabs and is in sight.
@@ -118,3 +122,27 @@ def test_equations_can_be_read_out(visit, http_base, name):
     page = visit(http_base, name).page
     assert page.locator("mjx-container").count() > 20
     assert page.evaluate(UNREADABLE) == 0
+
+
+def luminance(colour):
+    """WCAG's relative luminance of 0 to 255 for red, green and blue."""
+    parts = [value / 255 for value in colour]
+    red, green, blue = (
+        v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_the_words_in_figures_stand_out(visit, http_base, mode):
+    """Ink, as each theme shows it, has the contrast of 4.5 that small words need."""
+    page = visit(http_base, PAGE, mode).page
+    seen = "e => [getComputedStyle(e).filter, getComputedStyle(document.body)"
+    image = page.locator(".cell_output img").first
+    shown, behind = image.evaluate(f"{seen}.backgroundColor]")
+    factor = float(re.fullmatch(r"brightness\(([\d.]+)\)", shown)[1])
+    page_light = luminance([int(part) for part in re.findall(r"\d+", behind)[:3]])
+    ink = [int(style.INK[at : at + 2], 16) * factor for at in (1, 3, 5)]
+    high, low = sorted([luminance(ink), page_light], reverse=True)
+    assert (high + 0.05) / (low + 0.05) >= 4.5

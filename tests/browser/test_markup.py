@@ -9,7 +9,9 @@ from book.site import cards, markup
 
 
 def page(body):
-    text = f"<html><body><main><article>{body}</article></main></body></html>"
+    text = (
+        f"<html><head></head><body><main><article>{body}</article></main></body></html>"
+    )
     return BeautifulSoup(text, "html.parser")
 
 
@@ -77,6 +79,7 @@ def explorer(selected):
 def test_without_scripts_an_explorer_shows_its_first_frame(selected, frame):
     soup = mended(explorer(selected))
     assert soup.noscript.decode_contents() == frame
+    assert soup.head.link["href"] == "_static/widgets.css"
 
 
 TEXTS = {

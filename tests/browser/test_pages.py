@@ -23,10 +23,12 @@ CLIPPED = """() => {
 }"""
 
 # Images with a background or a filter of the theme: a pale box in the dark.
-BOXED = """() => [...document.querySelectorAll("article img, .widget-subarea")]
+BOXED = """() => [...document.querySelectorAll(
+    "article img, .widget-subarea, .cell_output .text_html")]
   .filter((e) => {
     const style = getComputedStyle(e);
-    return style.backgroundColor !== "rgba(0, 0, 0, 0)" || style.filter !== "none";
+    return style.backgroundColor !== "rgba(0, 0, 0, 0)"
+      || !/^(none|brightness.*)$/.test(style.filter);
   }).map((e) => e.alt || e.className)"""
 
 UNTYPESET = """() => [...document.querySelectorAll(".math")]
