@@ -96,16 +96,24 @@ class Volume:
 
     def bookmark(self, parts: list[Part], printed: dict[str, Printed]) -> None:
         """Bookmarks for parts, pages and sections."""
-        add = self.writer.add_outline_item
         for part in parts:
-            first = self.places[part.pages[0], ""][0]
-            group = add(part.caption, first, is_open=False)
+            group = self.mark(part.caption, (part.pages[0], ""))
             for name in part.pages:
                 (_, _, title), *sections = printed[name].headings
-                page = add(title, self.places[name, ""][0], group, is_open=False)
+                page = self.mark(title, (name, ""), group)
                 for _, anchor, text in sections:
-                    sheet, top = self.places[name, anchor]
-                    add(text, sheet, page, fit=Fit.xyz(top=top))
+                    self.mark(text, (name, anchor), page)
+
+    def mark(self, title: str, place: tuple[str, str], parent=None):
+        """One bookmark, folded; returns it, so that others can stand below it."""
+        sheet, top = self.places[place]
+        return self.writer.add_outline_item(
+            title=title,
+            page_number=sheet,
+            parent=parent,
+            fit=Fit.xyz(top=top),
+            is_open=False,
+        )
 
     def stamp(self, numbers: Path) -> None:
         """Lay the printed numbers over the sheets."""

@@ -15,8 +15,9 @@ from playwright.sync_api import Page, TimeoutError, sync_playwright
 from book.site import chromium
 
 PREPARE = Path(__file__).with_name("prepare.js")
+OVERFLOW = Path(__file__).with_name("overflow.js")
 # The width of the paper's text, in pixels, so that nothing is laid out twice.
-SIZE = {"width": 760, "height": 1000}
+SIZE = {"width": 665, "height": 1000}
 # Mathematics is drawn by a script; on paper a formula that it missed would stay TeX.
 DRAWN = r"""() => ![...document.querySelectorAll('article .math')]
     .some((math) => /\\[(\[]/.test(math.textContent))"""
@@ -109,7 +110,8 @@ def print_page(page: Page, html: Path, name: str, ids: set[str], folder: Path):
         What was printed.
 
     Raises:
-        PrintError: if a formula is still TeX after half a minute.
+        PrintError: if a formula is still TeX after half a minute, or something is
+            wider than the paper.
     """
     page.goto((html / f"{name}.html").as_uri(), wait_until="load")
     page.evaluate("window.MathJax?.startup?.promise")
@@ -118,6 +120,10 @@ def print_page(page: Page, html: Path, name: str, ids: set[str], folder: Path):
     except TimeoutError:
         raise PrintError(f"{name}: a formula was not drawn in half a minute") from None
     headings = page.evaluate(PREPARE.read_text("utf-8"), sorted(ids))
+    page.emulate_media(media="print", color_scheme="light")
+    cut = page.evaluate(OVERFLOW.read_text("utf-8"))
+    if cut:
+        raise PrintError(f"{name}: wider than the paper, mend print.css: {cut}")
     path = folder / f"{name.replace('/', '-')}.pdf"
     to_pdf(page, path)
     return Printed(name, path, tuple(map(tuple, headings)))

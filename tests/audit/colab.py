@@ -149,6 +149,11 @@ def execute(nb: nbformat.NotebookNode, colab: Machine, clock: Clock) -> None:
         )
         try:
             client.execute(env=colab.environment)
+        except Exception:
+            # nbclient answers a signal by dropping the kernel, and stumbles over that.
+            if client.km is None:
+                raise KeyboardInterrupt from None
+            raise
         finally:  # nbclient ends no kernel whose manager it was given
             run_sync(manager.shutdown_kernel)(now=True)
 
@@ -251,7 +256,11 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = pages(opts.parts)
     if not chosen:
         parser.error(f"no notebook is called anything like {' or '.join(opts.parts)}")
-    failed = run_all(chosen, MEASURED if opts.record else None)
+    try:
+        failed = run_all(chosen, MEASURED if opts.record else None)
+    except KeyboardInterrupt:
+        print("interrupted; what was recorded is kept", file=sys.stderr)
+        return 130
     print(f"{len(chosen)} notebooks, {failed} with faults")
     return 1 if failed else 0
 
