@@ -35,12 +35,8 @@
   const headings = [...article.querySelectorAll("h1, h2")].map((heading) => {
     const copy = heading.cloneNode(true);
     copy.querySelectorAll(".headerlink, mjx-assistive-mml").forEach((a) => a.remove());
-    // The section's id goes to its heading, which may be on the next sheet.
     const holder = heading.closest("[id]");
-    const id = holder.id;
-    holder.removeAttribute("id");
-    heading.id = id;
-    return [Number(heading.tagName[1]), id, copy.textContent.trim()];
+    return [Number(heading.tagName[1]), holder.id, copy.textContent.trim()];
   });
   const links = document.createElement("div");
   links.style = "position: absolute; top: 0; font-size: 1px; line-height: 1px";
