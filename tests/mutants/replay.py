@@ -45,6 +45,7 @@ def attempt(catcher: str, root: str, path: list[str], answer) -> None:
     os.chdir(root)
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    os.environ["PYTHONSAFEPATH"] = "1"  # the folder it starts in does not come first
     sys.path[:0] = path
     sys.dont_write_bytecode = True
     with Path(os.devnull).open("w") as nowhere:

@@ -8,7 +8,7 @@ from tests.mutants import CATCHERS, all_faults
 from tests.mutants.__main__ import RECORD
 from tests.mutants.faults import ROOT, Fault
 from tests.mutants.replay import FAILED, said, wanted
-from tests.mutants.runner import catch, failure
+from tests.mutants.runner import catch, failure, faulty_copy
 
 SAMPLE = {
     "no square root": "tests/optim/test_qk_clip.py",
@@ -29,6 +29,31 @@ def test_a_notebook_catches_a_fault_and_passes_without_it():
     assert failure(notebook) is None
     fault = Fault("x", "optim/schedule.py", "math.sqrt(p)", "p * p")
     assert catch(fault, [notebook]).startswith(notebook + "::Cell")
+
+
+WHERE = """
+import subprocess, sys
+
+def test_where():
+    import stacklm
+    from stacklm.bench import Ranks
+
+    say = "import stacklm; print(stacklm.__file__)"
+    command = [sys.executable, "-c", say]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    with Ranks(1) as ranks:
+        (rank,) = ranks.run(eval, "__import__('stacklm.optim').__file__")
+    assert {stacklm.__file__, run.stdout.strip(), rank} == {"%s"}
+"""
+
+
+def test_ranks_and_other_processes_have_the_faulty_copy(tmp_path):
+    fault = Fault("x", "optim/schedule.py", "math.sqrt(p)", "p * p")
+    copy = faulty_copy(fault, tmp_path)
+    test = tmp_path / "test_where.py"
+    test.write_text(WHERE % (copy / "stacklm" / "__init__.py"), encoding="utf-8")
+    assert failure(str(test), copy) is None
+    assert failure(str(test)).endswith("::test_where")
 
 
 def test_a_replayed_cell_fails_where_it_raises_or_says_something_else(tmp_path):
