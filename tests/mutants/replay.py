@@ -36,7 +36,8 @@ def attempt(catcher: str, root: str, path: list[str], answer) -> None:
     """Run a notebook or tests; send the id of what failed, None, or an exception.
 
     Args:
-        catcher: A notebook, or tests as pytest names them, seen from ``root``.
+        catcher: A notebook, "notebook::Cell 7" for a notebook up to that cell, or tests
+            as pytest names them, seen from ``root``.
         root: The repository.
         path: Comes first on the path of this process and of those it starts.
         answer: One end of a pipe.
@@ -51,7 +52,7 @@ def attempt(catcher: str, root: str, path: list[str], answer) -> None:
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
-    run = replay if catcher.endswith(".ipynb") else test
+    run = replay if ".ipynb" in catcher else test
     try:
         answer.send(run(catcher))
     except BaseException as error:  # SystemExit, too, is for the one who waits
@@ -74,8 +75,9 @@ def test(catcher: str) -> str | None:
     raise RuntimeError(said.getvalue()[-2000:])
 
 
-def replay(notebook: str) -> str | None:
+def replay(catcher: str) -> str | None:
     """The first cell that fails, by nbval's id of it; None if all are as they were."""
+    notebook, _, last = catcher.partition("::Cell ")
     cells = json.loads(Path(notebook).read_text(encoding="utf-8"))["cells"]
     os.chdir(Path(notebook).parent)
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
@@ -95,6 +97,8 @@ def replay(notebook: str) -> str | None:
         )
         if not (result.success and same):
             return f"{notebook}::Cell {number}"
+        if last and number == int(last):
+            break
     return None
 
 

@@ -76,6 +76,7 @@ def test_a_replayed_cell_fails_where_it_raises_or_says_something_else(tmp_path):
         page = tmp_path / "page.ipynb"
         page.write_text(json.dumps({"cells": [*sound, last]}), encoding="utf-8")
         assert failure(str(page)) == (found and f"{page}::Cell {found}")
+    assert failure(f"{page}::Cell 2") is None  # the last cell does not run
 
 
 def test_what_is_shown_is_compared_but_not_source_pictures_and_widgets():
