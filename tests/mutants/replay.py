@@ -84,8 +84,8 @@ def replay(catcher: str) -> str | None:
     shell = shells.InteractiveShell.instance()
     # The value of a cell's last line is shown as in a notebook, without "Out[1]:".
     shell.display_trap.hook = lambda value: value is None or display(value)
-    code = (cell for cell in cells if cell["cell_type"] == "code")
-    for number, cell in enumerate(code):
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    for number, cell in enumerate(code[: int(last) + 1] if last else code):
         source, tags = "".join(cell["source"]), cell["metadata"].get("tags", [])
         if "nbval-skip" in tags:
             continue
@@ -97,8 +97,6 @@ def replay(catcher: str) -> str | None:
         )
         if not (result.success and same):
             return f"{notebook}::Cell {number}"
-        if last and number == int(last):
-            break
     return None
 
 
