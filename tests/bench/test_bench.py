@@ -61,6 +61,12 @@ def test_by_turns_runs_every_candidate_once_a_round(monkeypatch):
             by_turns(candidates, rounds, clock=clock)
 
 
+def test_the_peak_is_that_of_the_fastest_product_and_round():
+    flops = {n: 2 * n**3 * max(1, 2 * 2048**3 // n**3) for n in measure.PEAK_SIZES}
+    times = {f"GEMM {n}": Times((2.0, 1.0, 4.0)) for n in flops}
+    assert measure.peak(times) == max(flops.values())
+
+
 def test_a_ratio_is_taken_within_rounds():
     times = {"a": Times((2.0, 20.0, 4.0)), "b": Times((1.0, 10.0, 1.0))}
     assert times["a"].median == 4.0
