@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from stacklm.bench import RankError, sharded
+from stacklm.bench import RankError, Traffic, sharded
 from stacklm.bench.clock import Times, told_by_turns
 from stacklm.bench.steps import OURS, PER_LEAF, TORCH
 from stacklm.optim import newton_schulz_flops
@@ -87,3 +87,23 @@ def test_our_step_is_at_least_three_times_as_fast_as_leaf_by_leaf(four, one):
     # 172 collectives against 5: on a busy machine too, the ratio is far from 3.
     row = sharded.measure(four, one, ((64, 64), (64, 160), (160, 64)) * 4, rounds=3)
     assert row["steps"][PER_LEAF]["of_ours"] > sharded.ASKED
+
+
+class Pretended:
+    """Two ranks of which the second is the slower."""
+
+    def run(self, function, *args, **kwargs):
+        if function is sharded.timed_step:
+            return [(1.0, 0.5), (3.0, 0.25)]
+        if function is sharded.step_traffic:
+            return [Traffic({"all_to_all": 2}, {"all_to_all": n}, {}) for n in (6, 8)]
+        return None
+
+
+def test_a_step_lasts_until_the_slowest_rank_is_done():
+    pool = Pretended()
+    found = sharded.measure(pool, pool, ((4, 4), (4, 8)), rounds=3)
+    assert (found["matrices"], found["entries"]) == (2, 48)
+    ours = found["steps"][OURS]
+    assert (ours["seconds"], ours["of_ours"], ours["processor_seconds"]) == (3, 1, 0.75)
+    assert (ours["collectives"], ours["bytes_sent_per_rank"]) == ({"all_to_all": 2}, 7)
