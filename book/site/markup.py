@@ -19,6 +19,8 @@ from book.site import cards
 STATE = "application/vnd.jupyter.widget-state+json"
 VIEW = "application/vnd.jupyter.widget-view+json"
 DONE = "data-mended"
+# The theme gives this to tables of the text, and a tab stop where one is too wide.
+FRAME = "pst-scrollable-table-container"
 
 
 def mend_pages(app: Sphinx, error: Exception | None) -> None:
@@ -65,10 +67,10 @@ def list_sources(soup: BeautifulSoup) -> None:
 
 
 def wrap_tables(soup: BeautifulSoup) -> None:
-    """Let a wide table scroll in a frame of its own, so that it stays a table."""
+    """Let the index and an explorer's table scroll in a frame as tables of text do."""
     for table in soup.select("article table"):
-        if not table.find_parent("table"):
-            table.wrap(soup.new_tag("div", attrs={"class": "scrolls"}))
+        if not table.find_parent("table") and not table.find_parent(class_=FRAME):
+            table.wrap(soup.new_tag("div", attrs={"class": FRAME}))
 
 
 def show_explorers(soup: BeautifulSoup) -> None:

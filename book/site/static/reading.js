@@ -1,16 +1,16 @@
-// On every page: tab stops for what scrolls sideways, and cards for terms and sources.
+// On every page: tab stops for wide equations, and cards for terms and sources.
 (() => {
   "use strict";
 
   // What scrolls must be reached by Tab, or a keyboard sees its left end only. (The theme
-  // does this for code.) What fits is no stop.
+  // does this for code and tables.) What fits is no stop.
   function setStop(place) {
-    const box = place.querySelector(":scope > mjx-container") || place;
+    const box = place.querySelector(":scope > mjx-container");
+    if (!box) return;
     if (box.scrollWidth > box.clientWidth) {
-      const what = place.matches(".math") ? "Equation" : "Table";
       box.setAttribute("tabindex", "0");
       box.setAttribute("role", "group");
-      box.setAttribute("aria-label", `${what} that scrolls sideways`);
+      box.setAttribute("aria-label", "Equation that scrolls sideways");
     } else if (box.hasAttribute("tabindex")) {
       ["tabindex", "role", "aria-label"].forEach((name) => box.removeAttribute(name));
     }
@@ -19,7 +19,7 @@
   const sizes = new ResizeObserver((entries) => {
     entries.forEach((entry) => setStop(entry.target));
   });
-  document.querySelectorAll(".scrolls, div.math").forEach((e) => sizes.observe(e));
+  document.querySelectorAll("div.math").forEach((e) => sizes.observe(e));
 
   // A card is shown while the pointer is on its link or on itself, or the link has the
   // focus, until Escape. A finger never opens one: a tap follows the link.
