@@ -51,7 +51,7 @@ def test_a_table_scrolls_in_a_frame_of_its_own():
     soup = mended("<table><tr><td><table></table></td></tr></table>")
     markup.wrap_tables(soup)  # a table that the theme has wrapped is left alone
     assert len(soup.select(f".{markup.FRAME}")) == 1
-    assert soup.article.find(recursive=False)["class"] == markup.FRAME
+    assert soup.article.find(recursive=False)["class"] == [markup.FRAME]
 
 
 def explorer(selected):
