@@ -156,6 +156,8 @@ def execute(nb: nbformat.NotebookNode, colab: Machine, clock: Clock) -> None:
             raise
         finally:  # nbclient ends no kernel whose manager it was given
             run_sync(manager.shutdown_kernel)(now=True)
+            if client.kc is not None:
+                client.kc.stop_channels()
 
 
 def look(result: Result, probe: nbformat.NotebookNode, colab: Machine) -> None:

@@ -75,16 +75,6 @@ def test_the_status_page_shows_every_recorded_time(root, article):
     assert f"torch {found['versions']['torch']}" in page.get_text()
 
 
-def test_set_up_in_colab_took_under_a_minute(root):
-    for found in recorded(root):
-        slow = {
-            name: times["set_up_seconds"]
-            for name, times in found["notebooks"].items()
-            if times["set_up_seconds"] >= 60
-        }
-        assert slow == {}
-
-
 def test_the_front_page_says_how_long_each_chapter_takes(article):
     text = article("book/index").get_text()
     paths, pages = article("book/index").find_all("table")[:2]
