@@ -21,6 +21,7 @@ USED_WITH = (
     ("graphviz", 'class="graphviz'),
     # Sphinx adds it also to a page under which others have mathematics.
     ("startup.js", 'class="math'),
+    ("mathjax.js", 'class="math'),
 )
 
 

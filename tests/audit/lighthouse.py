@@ -3,8 +3,8 @@
     python -m tests.audit.lighthouse [PART OF A NAME ...]
 
 Lighthouse reckons with a processor four times slower than this one, so performance
-falls when the machine does other work: a page that misses is measured twice more and its
-median counts. The load of the machine is printed beside the scores.
+falls when the machine does other work: a page that misses is measured twice more and
+its median counts. The load of the machine is printed beside the scores.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ SIZES = {"solid", "brands", "lg"}
 NEEDED = {
     "copybutton.js": 'class="highlight',
     "mathjax/es5/startup.js": 'class="math',
+    "_static/mathjax.js": 'class="math',
     "_static/widgets.js": "widget-view+json",
     "searchtools.js": 'id="search-results"',
 }
