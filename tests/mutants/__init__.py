@@ -2,6 +2,7 @@
 
 from tests.mutants import (
     faults_book,
+    faults_checks,
     faults_data,
     faults_jax,
     faults_model,
@@ -168,6 +169,6 @@ def all_faults() -> list[Fault]:
     """Every fault, in the order of the files."""
     parts = (
         *(faults_numbers, faults_rules, faults_model, faults_data),
-        *(faults_jax, faults_book),
+        *(faults_jax, faults_book, faults_checks),
     )
     return [fault for part in parts for fault in part.FAULTS]

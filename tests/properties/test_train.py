@@ -161,7 +161,7 @@ def test_a_step_is_taken_whole_or_not_at_all(cut, ignored, poison, step):
         assert not log.skipped
     if log.skipped:
         assert all(map(torch.equal, before, after))
-    elif step < 40 and counted:
+    elif poison is None and counted:  # 1e30 clips all others below AdamW's epsilon
         assert not any(map(torch.equal, before, after))
     assert math.isfinite(validate(model, pieces))
 
@@ -221,7 +221,8 @@ def test_work_is_shared_out_and_no_rank_moves_less_than_the_bound(
         most <= whole for most, whole in zip(work.busiest, work.total, strict=True)
     )
     assert wire >= least_bytes(shapes, replicas, shards)
-    assert (wire == 0) == (messages == 0) == (shards * replicas == 1)
+    assert (messages == 0) == (shards * replicas == 1)
+    assert wire == 0 or messages > 0  # a row of its own has nowhere to go
     machine = calibrate([(work, 2.0), (alone, 1.0)] * 2)
     terms = predict(work, machine)
     assert all(0 <= seconds < math.inf for seconds in terms.values())
