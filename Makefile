@@ -25,6 +25,7 @@ help:
 	@echo "make notebooks  re-execute the pages you changed (all of them: ALL=1)"
 	@echo "make bench      time Newton–Schulz, and whole steps of Muon against other packages"
 	@echo "make bench-ranks  time sharded steps of Muon on four processes"
+	@echo "make pdf        print the pages into one file: open _build/book.pdf"
 	@echo "make clean      remove what was built; .venv stays"
 	@echo "make help       this list"
 	@echo
