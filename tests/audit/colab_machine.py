@@ -35,7 +35,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "_build" / "colab"
 PINS = Path(__file__).with_name("colab.txt")
 REST = "# The rest"
-STUB = '"""What tells a package that it runs in Colab."""\n'
+# What tells a package that it runs in Colab; some then call `google.colab.output`.
+STUB = "def __getattr__(name):\n    return lambda *args, **kwargs: None\n"
 # Of these the notebook's environment must know nothing.
 FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "JUPYTER_PATH")
 
@@ -88,9 +89,6 @@ def base(light: bool) -> Path:
         )
     names = {canonicalize_name(line.split("==")[0]) for line in wanted}
     _link(set(_here()) - {"stacklm"} if light else closure("torch"), names, folder)
-    stub = site(folder) / "google" / "colab"
-    stub.mkdir(parents=True)
-    (stub / "__init__.py").write_text(STUB, encoding="utf-8")
     stamp.write_text(key)
     return site(folder)
 
@@ -172,6 +170,10 @@ def machine(repository: Path, address: str, light: bool = False) -> Iterator[Mac
         own = folder / "python"
         _venv(own)
         (site(own) / "colab.pth").write_text(f"{below}\nimport google.colab\n")
+        stub = site(own) / "google" / "colab"
+        stub.mkdir(parents=True)
+        (stub / "__init__.py").touch()
+        (stub / "output.py").write_text(STUB, encoding="utf-8")
         content = folder / "content"
         content.mkdir()
         variables = _variables(own, repository, address)
