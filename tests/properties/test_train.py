@@ -157,13 +157,14 @@ def test_a_step_is_taken_whole_or_not_at_all(cut, ignored, poison, step):
     after = [p.detach() for p in model.parameters()]
     assert all(p.isfinite().all() for p in after)
     assert log.tokens == x.numel()
-    if poison is None or not counted:
+    if poison is None:
         assert not log.skipped
     if log.skipped:
         assert all(map(torch.equal, before, after))
     elif poison is None and counted:  # 1e30 clips all others below AdamW's epsilon
         assert not any(map(torch.equal, before, after))
-    assert math.isfinite(validate(model, pieces))
+    if counted:
+        assert math.isfinite(validate(model, pieces))
 
 
 @many
