@@ -49,6 +49,9 @@ def attempt(catcher: str, root: str, path: list[str], answer) -> None:
     os.environ["PYTHONSAFEPATH"] = "1"  # the folder it starts in does not come first
     sys.path[:0] = path
     sys.dont_write_bytecode = True
+    # The server of forks may be one that other tests started, with stacklm imported.
+    for name in [name for name in sys.modules if name.split(".")[0] == "stacklm"]:
+        del sys.modules[name]
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
