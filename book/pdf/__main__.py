@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import yaml
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from book.pdf.binding import Volume
 from book.pdf.contents import ROOT, Part, parts
@@ -33,7 +33,11 @@ LIMIT_BYTES = 15_000_000
 
 
 def make(
-    chosen: list[Part], out: Path = OUT, html: Path = HTML, say=lambda line: None
+    chosen: list[Part],
+    out: Path = OUT,
+    html: Path = HTML,
+    browser: Browser | None = None,
+    say=lambda line: None,
 ) -> Volume:
     """Print and bind.
 
@@ -41,6 +45,7 @@ def make(
         chosen: What to print, in order.
         out: The file to write.
         html: The folder of the built pages.
+        browser: A running one; None starts one.
         say: Told what is printed now.
 
     Returns:
@@ -51,7 +56,7 @@ def make(
     """
     names = [name for part in chosen for name in part.pages]
     wanted = wanted_anchors(html, names)
-    with tempfile.TemporaryDirectory() as scratch, press() as page:
+    with tempfile.TemporaryDirectory() as scratch, press(browser) as page:
         folder, printed = Path(scratch), {}
         for name in names:
             say(name)

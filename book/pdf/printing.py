@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from bs4 import BeautifulSoup
-from playwright.sync_api import Page, TimeoutError, sync_playwright
+from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
 
 from book.site import chromium
 
@@ -47,22 +47,30 @@ class Printed:
 
 
 @contextmanager
-def press() -> Iterator[Page]:
+def press(browser: Browser | None = None) -> Iterator[Page]:
     """A browser page to print from.
+
+    Args:
+        browser: A running one; None starts one.
 
     Raises:
         PrintError: if there is no Chromium.
     """
-    path = chromium.find()
-    if path is None:
-        raise PrintError(chromium.MISSING)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=chromium.FLAGS)
+    if browser is not None:
         # A light page whatever the machine prefers, as wide as the paper's text.
         page = browser.new_page(color_scheme="light", viewport=SIZE)
         page.add_init_script("localStorage.mode = localStorage.theme = 'light'")
         yield page
-        browser.close()
+        page.close()
+        return
+    path = chromium.find()
+    if path is None:
+        raise PrintError(chromium.MISSING)
+    with sync_playwright() as playwright:
+        own = playwright.chromium.launch(executable_path=path, args=chromium.FLAGS)
+        with press(own) as page:
+            yield page
+        own.close()
 
 
 def wanted_anchors(html: Path, names: Iterable[str]) -> dict[str, set[str]]:

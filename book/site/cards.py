@@ -8,11 +8,13 @@ not dismiss its cards, as WCAG 2.2 (1.4.13) asks.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from bs4 import BeautifulSoup, Tag
 
 GLOSSARY, BIBLIOGRAPHY = "glossary.html#", "bibliography.html#"
+MATHJAX, FORMULA = re.compile(r"/mathjax/es5/"), 'class="math'
 
 
 def definitions(folder: Path) -> dict[str, str]:
@@ -52,11 +54,15 @@ def inner(entry: Tag) -> str:
 
 
 def add(soup: BeautifulSoup, texts: dict[str, str]) -> None:
-    """Write the definitions that a page links to at its end, and connect its links."""
+    """Write the definitions that a page links to at its end, and connect its links.
+
+    A definition with a formula needs MathJax, so a page that loads none goes without.
+    """
     wanted = {}
+    typesets = soup.find("script", src=MATHJAX) is not None
     for link in soup.select("article a.internal[href]"):
         target = link["href"].rsplit("/", 1)[-1]
-        if target in texts:
+        if target in texts and (typesets or FORMULA not in texts[target]):
             wanted.setdefault(target, f"card-{len(wanted) + 1}")
             link["aria-describedby"] = wanted[target]
             # The browser's own tooltip would lie over the card.

@@ -92,7 +92,8 @@ def test_images_keep_their_place(texts):
     for name, text in texts.items():
         figures = re.findall(r'<img [^>]*src="[^"]*_images/[^>]*>', text)
         for index, tag in enumerate(figures):
-            assert re.search(r'\swidth="\d+" height="\d+"', tag), f"{name}: {tag}"
+            sizes = re.findall(r'\s(?:width|height)="\d+"', tag)
+            assert len(sizes) == 2, f"{name}: {tag}"
             assert ('loading="lazy"' in tag) == (index > 0), f"{name}: {tag}"
             seen += 1
     assert seen > 20

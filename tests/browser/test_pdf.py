@@ -25,10 +25,10 @@ def squeezed(text):
 
 
 @pytest.fixture(scope="module")
-def bound(html, tmp_path_factory):
+def bound(html, browser, tmp_path_factory):
     """The sample's file, and the volume that it was written from."""
     out = tmp_path_factory.mktemp("pdf") / "sample.pdf"
-    volume = make(SAMPLE, out, html)
+    volume = make(SAMPLE, out, html, browser)
     return PdfReader(out), volume
 
 
@@ -125,13 +125,13 @@ def test_hints_are_open_and_the_window_is_not_printed(printed):
 
 
 @pytest.mark.browser
-def test_what_does_not_fit_the_paper_is_an_error(html, tmp_path):
+def test_what_does_not_fit_the_paper_is_an_error(browser, tmp_path):
     (tmp_path / "wide.html").write_text(
         '<article class="bd-article"><h1 id="wide">Wide</h1>'
         f"<pre>{'x' * 400}</pre></article>"
     )
     with (
-        press() as page,
+        press(browser) as page,
         pytest.raises(PrintError, match=r"wide: wider than the paper"),
     ):
         print_page(page, tmp_path, "wide", set(), tmp_path)
