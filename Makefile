@@ -26,6 +26,7 @@ help:
 	@echo "make bench      time Newton–Schulz, and whole steps of Muon against other packages"
 	@echo "make bench-ranks  time sharded steps of Muon on four processes"
 	@echo "make pdf        print the pages into one file: open _build/book.pdf"
+	@echo "make audit      what is too long for every run: axe-core, Lighthouse, Colab, links"
 	@echo "make clean      remove what was built; .venv stays"
 	@echo "make help       this list"
 	@echo
