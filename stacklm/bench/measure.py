@@ -23,7 +23,6 @@ from stacklm.optim import (
     zeropower_via_newtonschulz5,
 )
 from stacklm.optim.checks import NS_METHODS
-from stacklm.optim.plan import CPU_STACK_BYTES, MAX_STACK_BYTES
 
 PLAIN = "plain loop"
 AUTO = "auto"
@@ -34,13 +33,8 @@ PEAK_SIZES = (512, 1024, 2048)
 CLASSES = ((512, 512), (128, 512), (512, 1408))
 
 
-def forms(device: str = "cpu") -> dict[str, Callable[[list[Tensor]], list[Tensor]]]:
-    """What is timed of ours: {name: matrices -> their directions}.
-
-    Args:
-        device: "cpu" or "cuda"; says how large a stack may be.
-    """
-    cap = CPU_STACK_BYTES if device == "cpu" else MAX_STACK_BYTES
+def forms() -> dict[str, Callable[[list[Tensor]], list[Tensor]]]:
+    """What is timed of ours: {name: matrices -> their directions}."""
     run = functools.partial
     named = {
         PLAIN: lambda dirs: [plain_newton_schulz(G) for G in dirs],
@@ -49,9 +43,7 @@ def forms(device: str = "cpu") -> dict[str, Callable[[list[Tensor]], list[Tensor
         ),
     }
     for method in NS_METHODS:
-        named[method] = run(
-            orthogonalize_bucketed, ns_method=method, max_stack_bytes=cap
-        )
+        named[method] = run(orthogonalize_bucketed, ns_method=method)
     return named
 
 
@@ -95,7 +87,7 @@ def time_ours(
     """
     device = dirs[0].device.type
     runs = {}
-    for name, form in forms(device).items():
+    for name, form in forms().items():
         form(dirs[:7])
         runs[name] = functools.partial(form, dirs)
     step = runs[STEP] = whole_step(dirs)

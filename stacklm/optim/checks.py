@@ -6,6 +6,7 @@ Every check runs before anything is changed. Legend: K or E matrices of m x n.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -46,6 +47,26 @@ def check_matrices(G, ndim: int, steps: int, ns_dtype, ns_method: str) -> None:
             + (f"use {remedy}" if remedy else "reshape it to matrices first")
         )
     check_ns_options(steps, ns_dtype, ns_method, least_steps=0)
+
+
+def check_out(dirs: Sequence[Tensor], out: Sequence[Tensor]) -> None:
+    """Refuse places for results that do not fit the matrices.
+
+    Raises:
+        ValueError: There is not one for each matrix, or one has another shape, dtype
+            or device.
+    """
+    if len(out) != len(dirs):
+        raise ValueError(
+            f"out must have a tensor for each of {len(dirs)} matrices, got {len(out)}"
+        )
+    for i, (G, place) in enumerate(zip(dirs, out, strict=True)):
+        want, got = ((tuple(x.shape), x.dtype, x.device) for x in (G, place))
+        if want != got:
+            raise ValueError(
+                f"out[{i}] must have shape, dtype and device of its matrix, "
+                f"{', '.join(map(str, want))}, got {', '.join(map(str, got))}"
+            )
 
 
 def check_ns_options(steps, ns_dtype, ns_method, *, least_steps: int = 1) -> None:

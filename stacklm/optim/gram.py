@@ -41,8 +41,8 @@ def gram_iteration(
         X: (r, c) or (K, r, c) with r <= c and no singular value above 1.2.
         steps: Number of Newton–Schulz steps.
         coefficients: (a, b, c) of the quintic.
-        product: How symmetric results are multiplied: ``full_product``, or for a single
-            matrix ``mirrored_product``.
+        product: How symmetric results are multiplied: ``full_product`` or
+            ``mirrored_product``.
         restart: Steps before the Gram matrix is computed anew.
 
     Returns:
@@ -64,5 +64,6 @@ def _collect(X: Tensor, steps: int, coefficients, product: Callable) -> Tensor:
         q.diagonal(dim1=-2, dim2=-1).add_(a)
         Z = q if Z is None else product(q, Z)
         if step < steps - 1:
-            A = product(product(q, A), q)  # the Gram matrix after this step
+            A = product(q, A)  # by its own name, so that the old one is freed
+            A = product(A, q)  # the Gram matrix after this step
     return Z

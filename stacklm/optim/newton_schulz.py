@@ -15,15 +15,14 @@ chapter 04 (stacks against loops, and the other forms, which plan.py chooses fro
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from stacklm.optim.checks import check_matrices
+from stacklm.optim.checks import check_matrices, check_out
 from stacklm.optim.gram import gram_iteration
-from stacklm.optim.plan import MAX_STACK_BYTES, choose_method, plan_newton_schulz
+from stacklm.optim.plan import choose_method, plan_newton_schulz
 from stacklm.optim.symmetric import full_product, mirrored_product
 
 # Jordan 2024: chosen for slope at zero, so p(1) is 0.701 and the iteration ends in
@@ -69,7 +68,7 @@ def newton_schulz_step(X: Tensor, coefficients=COEFFICIENTS) -> Tensor:
     return fma(X, B, X, beta=a)  # a*X + B@X, (K, r, c)
 
 
-def unit_norm(G: Tensor) -> Tensor:
+def unit_norm(G: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Divide each matrix by its Frobenius norm, whatever its scale.
 
     The largest entry is divided out first: squares of 1e-30 or 1e30
@@ -78,31 +77,20 @@ def unit_norm(G: Tensor) -> Tensor:
 
     Args:
         G: (m, n) or (K, m, n), floating point, not empty.
+        out: Where to write the result; ``G`` itself will do.
 
     Returns:
-        A new tensor of the shape and dtype of ``G``.
+        ``out``, or a new tensor of the shape and dtype of ``G``.
     """
-    peak = G.abs().amax(dim=(-2, -1), keepdim=True)  # (K, 1, 1)
-    X = G / peak.masked_fill(peak == 0, 1)
+    lowest, highest = (
+        f(G, dim=(-2, -1), keepdim=True) for f in (torch.amin, torch.amax)
+    )
+    peak = torch.maximum(-lowest, highest)  # (K, 1, 1); abs() would copy G
+    X = torch.div(G, peak.masked_fill(peak == 0, 1), out=out)
     norm = torch.linalg.vector_norm(X, dim=(-2, -1), keepdim=True)
-    return X / norm.clamp(min=1)  # below 1 only if X is zero
+    return torch.div(X, norm.clamp(min=1), out=out)  # below 1 only if X is zero
 
 
-def _without_autocast(function: Callable) -> Callable:
-    """Keep autocast from turning the products into bf16 behind ``ns_dtype``."""
-
-    @functools.wraps(function)
-    def wrapper(G, *args, **kwargs):
-        kind = G.device.type if isinstance(G, Tensor) else "cpu"
-        if not torch.amp.is_autocast_available(kind):
-            return function(G, *args, **kwargs)
-        with torch.autocast(kind, enabled=False):
-            return function(G, *args, **kwargs)
-
-    return wrapper
-
-
-@_without_autocast
 def zeropower_via_newtonschulz5(
     G: Tensor,
     steps: int = 5,
@@ -132,11 +120,10 @@ def zeropower_via_newtonschulz5(
         Jordan 2024, https://kellerjordan.github.io/posts/muon/
     """
     check_matrices(G, 2, steps, ns_dtype, ns_method)
-    X = _iterate(_prepare(G[None], ns_dtype), steps, ns_method)  # (1, r, c), r <= c
+    X = _orthogonalize(G[None], steps, ns_dtype, ns_method)  # (1, r, c), r <= c
     return _restore(X, G[None])[0]  # (m, n)
 
 
-@_without_autocast
 def zeropower_batched(
     G: Tensor,
     steps: int = 5,
@@ -165,7 +152,7 @@ def zeropower_batched(
         Jordan 2024, https://kellerjordan.github.io/posts/muon/
     """
     check_matrices(G, 3, steps, ns_dtype, ns_method)
-    X = _iterate(_prepare(G, ns_dtype), steps, ns_method)  # (K, r, c), r <= c
+    X = _orthogonalize(G, steps, ns_dtype, ns_method)  # (K, r, c), r <= c
     return _restore(X, G)  # (K, m, n)
 
 
@@ -175,7 +162,8 @@ def orthogonalize_bucketed(
     *,
     ns_dtype: torch.dtype | None = None,
     ns_method: str = "auto",
-    max_stack_bytes: int = MAX_STACK_BYTES,
+    max_stack_bytes: int | None = None,
+    out: Sequence[Tensor] | None = None,
 ) -> list[Tensor]:
     """Approximate the polar factor of many matrices, in few launches.
 
@@ -187,16 +175,19 @@ def orthogonalize_bucketed(
         steps: Number of Newton–Schulz steps.
         ns_dtype: Dtype of the iteration; None means at least float32.
         ns_method: "auto", or a form by name: see ``stacklm.optim.plan``.
-        max_stack_bytes: Most bytes in a stack; 0: one matrix at a time.
+        max_stack_bytes: Most bytes in a stack; 0: one matrix at a time;
+            None: what is fastest on the device.
+        out: Where to write the results, shapes as in ``dirs``; ``dirs``
+            itself will do, and is then changed.
 
     Returns:
-        A list in the order of ``dirs``, each contiguous, in the shape
-        and dtype of its input.
+        A list in the order of ``dirs``: ``out``, or new contiguous
+        tensors of the shape and dtype of each input.
 
     Raises:
         TypeError: A direction is no tensor, or not of a real floating dtype.
-        ValueError: A direction is sparse or not 2-D, or an option is
-            unknown.
+        ValueError: A direction is sparse or not 2-D, an option is
+            unknown, or ``out`` does not fit ``dirs``. Nothing is written.
     """
     plans = plan_newton_schulz(
         dirs,
@@ -205,19 +196,39 @@ def orthogonalize_bucketed(
         ns_method=ns_method,
         max_stack_bytes=max_stack_bytes,
     )
-    out: list[Tensor] = [None] * len(dirs)
+    if out is not None:
+        check_out(dirs, out)
+    else:
+        out = [torch.empty_like(G, memory_format=torch.contiguous_format) for G in dirs]
     for plan in plans:
         for some in plan.stacks():
             stack = torch.stack([_wide(dirs[i]) for i in some])  # (K, r, c)
-            options = {"ns_dtype": ns_dtype, "ns_method": plan.method}
-            X = zeropower_batched(stack, steps, **options)
-            # One copy for all tall ones: contiguous, so that foreach
-            # kernels over weights and directions stay fused.
-            any_tall = any(_is_tall(dirs[i]) for i in some)
-            tall = X.mT.contiguous() if any_tall else X  # (K, c, r)
-            for k, i in enumerate(some):
-                out[i] = tall[k] if _is_tall(dirs[i]) else X[k]
-    return out
+            _restore_each(
+                _orthogonalize(
+                    stack,
+                    steps,
+                    ns_dtype,
+                    plan.method,
+                    writes=not stack.requires_grad,  # nothing else reads it
+                ),
+                [out[i] for i in some],
+            )
+    return list(out)
+
+
+def _orthogonalize(
+    G: Tensor, steps: int, ns_dtype, ns_method: str, *, writes: bool = False
+) -> Tensor:
+    """(K, m, n) to its polar factors (K, r, c), in the dtype of the iteration.
+
+    Autocast would turn the products into bf16 behind ``ns_dtype``. With ``writes``, G
+    may be written to.
+    """
+    X = _prepare(G, ns_dtype, writes)
+    if not torch.amp.is_autocast_available(X.device.type):
+        return _iterate(X, steps, ns_method)
+    with torch.autocast(X.device.type, enabled=False):
+        return _iterate(X, steps, ns_method)
 
 
 def _iterate(X: Tensor, steps: int, ns_method: str) -> Tensor:
@@ -226,25 +237,20 @@ def _iterate(X: Tensor, steps: int, ns_method: str) -> Tensor:
     if ns_method == "auto":
         ns_method = choose_method(r, c, X.dtype, X.device)
     form, _, mirrored = ns_method.partition("-")
-    if mirrored and X.numel():  # matrix by matrix: products this large fill a CPU
-        return torch.stack([_mirrored(x, steps, form) for x in X])
     if form == "gram":
-        return gram_iteration(X, steps, COEFFICIENTS)
+        product = mirrored_product if mirrored else full_product
+        return gram_iteration(X, steps, COEFFICIENTS, product)
     for _ in range(steps):
-        X = newton_schulz_step(X)
+        X = (_mirrored_step if mirrored else newton_schulz_step)(X)
     return X
 
 
-def _mirrored(X: Tensor, steps: int, form: str) -> Tensor:
-    """The steps on one matrix (r, c), symmetric products by half."""
-    if form == "gram":
-        return gram_iteration(X, steps, COEFFICIENTS, mirrored_product)
+def _mirrored_step(X: Tensor) -> Tensor:
+    """``newton_schulz_step`` with its two symmetric products computed by half."""
     a, b, c = COEFFICIENTS
-    for _ in range(steps):
-        A = mirrored_product(X, X.mT)  # (r, r)
-        B = mirrored_product(A, A, A, beta=b, alpha=c)
-        X = full_product(B, X, X, beta=a)  # (r, c)
-    return X
+    A = mirrored_product(X, X.mT)
+    B = mirrored_product(A, A, A, beta=b, alpha=c)
+    return full_product(B, X, X, beta=a)
 
 
 def _is_tall(G: Tensor) -> bool:
@@ -260,7 +266,7 @@ def _at_least_fp32(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def _prepare(G: Tensor, ns_dtype: torch.dtype | None) -> Tensor:
+def _prepare(G: Tensor, ns_dtype: torch.dtype | None, writes: bool) -> Tensor:
     """(K, m, n) to (K, r, c): wide, of norm 1, in the dtype of the iteration.
 
     Contiguous, because BLAS rounds differently for other strides and one matrix would
@@ -271,7 +277,15 @@ def _prepare(G: Tensor, ns_dtype: torch.dtype | None) -> Tensor:
     if ns_dtype is not None:
         at_least = torch.promote_types(at_least, ns_dtype)
     X = _wide(G).to(at_least).contiguous()  # (K, r, c)
-    return (unit_norm(X) if X.numel() else X).to(ns_dtype or at_least)
+    if X.numel():
+        X = unit_norm(X, out=X if writes else None)
+    return X.to(ns_dtype or at_least)
+
+
+def _restore_each(X: Tensor, out: list[Tensor]) -> None:
+    """(K, r, c) into K matrices, each of its own orientation and dtype."""
+    for x, o in zip(X, out, strict=True):
+        o.copy_(x.mT if _is_tall(o) else x)
 
 
 def _restore(X: Tensor, like: Tensor) -> Tensor:

@@ -16,7 +16,6 @@ from torch import Tensor
 from stacklm.optim.layout import Layout, Matrix, local_part
 from stacklm.optim.newton_schulz import orthogonalize_bucketed
 from stacklm.optim.plan import (
-    CPU_STACK_BYTES,
     MAX_STACK_BYTES,
     choose_method,
     newton_schulz_flops,
@@ -125,17 +124,15 @@ def orthogonalize(looks: list[Tensor], some: Pieces, group: dict) -> list[Tensor
         (rows, n) for every matrix. Collective if ``some`` has a layout.
     """
     options = {name: group[name] for name in ("ns_dtype", "ns_method")}
-    fastest = CPU_STACK_BYTES if looks[0].device.type == "cpu" else MAX_STACK_BYTES
-    stacks = {None: fastest, True: MAX_STACK_BYTES, False: 0}[group["batched"]]
+    options["max_stack_bytes"] = {None: None, True: MAX_STACK_BYTES, False: 0}[
+        group["batched"]
+    ]
 
-    def whole(matrices: list[Tensor]) -> list[Tensor]:
-        steps = group["ns_steps"]
-        return orthogonalize_bucketed(
-            matrices, steps, **options, max_stack_bytes=stacks
-        )
+    def whole(matrices: list[Tensor], out: list[Tensor] | None = None) -> list[Tensor]:
+        return orthogonalize_bucketed(matrices, group["ns_steps"], **options, out=out)
 
-    if some.layout is None:
-        return whole(looks)
+    if some.layout is None:  # momentum must stay, what looks ahead need not
+        return whole(looks, None if looks is some.momentum else looks)
     dtype = group["ns_dtype"]
     narrow = dtype is not None and dtype.itemsize < looks[0].dtype.itemsize
     return orthogonalize_sharded(

@@ -25,10 +25,10 @@ from stacklm.optim.gram import RESTART
 from stacklm.optim.symmetric import BLOCK, mirrored_flops
 
 # Most bytes that one stack may take. On an accelerator few large launches win, and the
-# cap only bounds memory. On a CPU a stack that falls out of the cache costs 25 %
-# (60 matrices of 512 x 512, two cores), one of a few MiB is fastest for every shape.
+# cap only bounds memory. On a CPU each thread multiplies a matrix of its own, so there
+# must be a few per thread; more fall out of the cache, which costs 10 % (512 x 512).
 MAX_STACK_BYTES = 2**30
-CPU_STACK_BYTES = 2**22
+CPU_STACK_BYTES_PER_THREAD = 3 * 2**20
 
 # The longest that a matrix may be, c/r, before the Gram form needs fewer FLOPs.
 BREAK_EVEN = 1.5
@@ -134,13 +134,27 @@ def newton_schulz_flops(m: int, n: int, steps: int = 5, method: str = "direct") 
     return sum(first + (4 * s - 3) * square + apply for s in parts)
 
 
+def fastest_stack_bytes(device: torch.device) -> int:
+    """How large a stack is fastest.
+
+    Args:
+        device: Where the matrices are.
+
+    Returns:
+        Bytes; on a CPU they go with the number of torch's threads.
+    """
+    if device.type == "cpu":
+        return CPU_STACK_BYTES_PER_THREAD * torch.get_num_threads()
+    return MAX_STACK_BYTES
+
+
 def plan_newton_schulz(
     dirs: Sequence[Tensor],
     steps: int = 5,
     *,
     ns_dtype: torch.dtype | None = None,
     ns_method: str = "auto",
-    max_stack_bytes: int = MAX_STACK_BYTES,
+    max_stack_bytes: int | None = None,
 ) -> list[Plan]:
     """Sort matrices into classes and choose how each class is orthogonalized.
 
@@ -152,7 +166,8 @@ def plan_newton_schulz(
         steps: Number of Newton–Schulz steps.
         ns_dtype: Dtype of the iteration; None means at least float32.
         ns_method: "auto", or the form to take for all of them.
-        max_stack_bytes: Most bytes in a stack; 0: one matrix at a time.
+        max_stack_bytes: Most bytes in a stack; 0: one matrix at a time; None: what is
+            fastest on the device.
 
     Returns:
         A plan per class, in the order in which the classes appear.
@@ -172,7 +187,12 @@ def plan_newton_schulz(
         method = ns_method
         if method == "auto":
             method = choose_method(r, c, dtype, device)
-        per_stack = max(1, max_stack_bytes // max(1, r * c * dtype.itemsize))
+        most = max_stack_bytes
+        if most is None:
+            most = fastest_stack_bytes(device)
+        # Norms are taken in at least fp32, also for an iteration in half precision.
+        itemsize = max(dtype.itemsize, torch.float32.itemsize)
+        per_stack = max(1, most // max(1, r * c * itemsize))
         plans.append(
             Plan(r, c, dtype, device, method, steps, per_stack, tuple(members))
         )

@@ -46,35 +46,30 @@ def mirrored_product(
     """alpha*P@Q + beta*T for a result known to be symmetric: lower blocks, mirrored.
 
     Args:
-        P: (r, k).
-        Q: (k, r), such that P @ Q is symmetric; this is not checked.
-        T: (r, r), symmetric; left out, the product alone, without ``alpha``.
+        P: (r, k) or (K, r, k).
+        Q: (k, r) or (K, k, r), such that P @ Q is symmetric; this is not checked.
+        T: (r, r) or (K, r, r), symmetric; left out, the product alone, without
+            ``alpha``.
         beta: Factor of ``T``.
         alpha: Factor of the product.
 
     Returns:
-        A new (r, r) tensor, equal to its transpose bit by bit but for its diagonal
-        blocks.
+        A new tensor, (r, r) or (K, r, r), equal to its transpose bit by bit but for its
+        diagonal blocks.
     """
-    r = P.size(0)
-    S = P.new_empty(r, r)
+    r = P.size(-2)
+    S = P.new_empty(*P.shape[:-1], r)
     for start in range(0, r, BLOCK):
         end = min(start + BLOCK, r)
-        below = None if T is None else T[start:, start:end]
-        column = S[start:, start:end]  # (r - start, block)
-        _product_into(column, P[start:], Q[:, start:end], below, beta, alpha)
-        S[start:end, end:] = column[end - start :].mT
+        below = None if T is None else T[..., start:, start:end]
+        # A tensor of its own: a batched product that writes into part of another runs
+        # matrix by matrix, on all threads at once, which costs more than the copy.
+        column = full_product(
+            P[..., start:, :], Q[..., start:end], below, beta=beta, alpha=alpha
+        )  # (K, r - start, block)
+        S[..., start:, start:end] = column
+        S[..., start:end, end:] = column[..., end - start :, :].mT
     return S
-
-
-def _product_into(out: Tensor, P: Tensor, Q: Tensor, T, beta, alpha) -> None:
-    """alpha*P@Q + beta*T, written to where it belongs: one copy less."""
-    if torch.is_grad_enabled() and P.requires_grad:  # out= has no derivative
-        out.copy_(full_product(P, Q, T, beta=beta, alpha=alpha))
-    elif T is None:
-        torch.mm(P, Q, out=out)
-    else:
-        torch.addmm(T, P, Q, beta=beta, alpha=alpha, out=out)
 
 
 def mirrored_flops(r: int, k: int) -> int:

@@ -17,8 +17,8 @@ FAULTS = [
     Fault(
         "tall results stay lying",
         NS,
-        "tall = X.mT.contiguous() if any_tall else X",
-        "tall = X.contiguous() if any_tall else X",
+        "o.copy_(x.mT if _is_tall(o) else x)",
+        "o.copy_(x.reshape(o.shape))",
     ),
     Fault(
         "A without its transpose",
@@ -32,8 +32,8 @@ FAULTS = [
     Fault(
         "one step too few",
         NS,
-        "for _ in range(steps):\n        X = newton",
-        "for _ in range(steps - 1):\n        X = newton",
+        "for _ in range(steps):\n        X = (_mirrored",
+        "for _ in range(steps - 1):\n        X = (_mirrored",
     ),
     Fault("zero is divided by zero", NS, "peak.masked_fill(peak == 0, 1)", "peak"),
     Fault(
@@ -45,14 +45,14 @@ FAULTS = [
     Fault(
         "the scale is not divided out first",
         NS,
-        "X = G / peak.masked_fill(peak == 0, 1)",
+        "X = torch.div(G, peak.masked_fill(peak == 0, 1), out=out)",
         "X = G",
     ),
     Fault(
         "stack order permuted",
         NS,
-        "for k, i in enumerate(some):",
-        "for k, i in enumerate(reversed(some)):",
+        "[out[i] for i in some]",
+        "[out[i] for i in reversed(some)]",
     ),
     Fault(
         "half precision by default",
@@ -70,8 +70,8 @@ FAULTS = [
     Fault(
         "upper blocks not transposed",
         "optim/symmetric.py",
-        "column[end - start :].mT",
-        "column[end - start :].reshape(-1, column.size(0) - (end - start))",
+        "column[..., end - start :, :].mT",
+        "column[..., end - start :, :].flip(-2).mT",
     ),
     Fault(
         "diagonal blocks not counted",
@@ -100,7 +100,7 @@ FAULTS = [
     Fault(
         "stack cap ignored",
         "optim/plan.py",
-        "max(1, max_stack_bytes // max(1, r * c * dtype.itemsize))",
+        "max(1, most // max(1, r * c * itemsize))",
         "10**6",
     ),
     Fault(
@@ -158,6 +158,12 @@ FAULTS = [
         PIECES,
         "True: MAX_STACK_BYTES, False: 0}",
         "True: MAX_STACK_BYTES, False: MAX_STACK_BYTES}",
+    ),
+    Fault(
+        "the result written over the momentum",
+        PIECES,
+        "None if looks is some.momentum else looks",
+        "looks",
     ),
     Fault(
         "momentum in half precision",

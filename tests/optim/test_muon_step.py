@@ -89,7 +89,7 @@ def test_batched_says_how_many_launches_a_step_takes(monkeypatch):
     assert products(True) == products(None) == 2 * 3 * 5
     assert products(False) == 3 * 3 * 5
     # On a CPU the default keeps a stack inside the cache: one 16 x 16 is 1 KiB.
-    monkeypatch.setattr("stacklm.optim.pieces.CPU_STACK_BYTES", 1024)
+    monkeypatch.setattr("stacklm.optim.plan.fastest_stack_bytes", lambda device: 1024)
     assert products(None) == 3 * 3 * 5
     assert products(True) == 2 * 3 * 5
 

@@ -12,7 +12,7 @@ from stacklm.optim import (
     plan_newton_schulz,
     zeropower_via_newtonschulz5,
 )
-from stacklm.optim.plan import CPU_STACK_BYTES
+from stacklm.optim.plan import MAX_STACK_BYTES, fastest_stack_bytes
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 METHODS = ("direct", "direct-mirrored", "gram", "gram-mirrored")
@@ -53,14 +53,14 @@ def test_tf32_is_too_coarse_for_a_gram_matrix(monkeypatch):
 
 def test_stack_100m_makes_three_classes_and_saves_two_fifths():
     dirs = [torch.empty(shape, device="meta") for shape in STACK_100M]
-    plans = plan_newton_schulz(dirs, max_stack_bytes=CPU_STACK_BYTES)
+    plans = plan_newton_schulz(dirs, max_stack_bytes=6 * 2**20)
     assert [(p.rows, p.cols, len(p.members)) for p in plans] == [
         (512, 512, 60),
         (128, 512, 60),
         (512, 1408, 90),
     ]
     assert sorted(i for p in plans for i in p.members) == list(range(210))
-    assert [p.per_stack for p in plans] == [4, 16, 1]
+    assert [p.per_stack for p in plans] == [6, 24, 2]
     chosen = {"direct-mirrored": 60, "direct": 60, "gram-mirrored": 90}
     shapes = [(512, 512), (128, 512), (512, 1408)]
     flops = sum(
@@ -72,21 +72,34 @@ def test_stack_100m_makes_three_classes_and_saves_two_fifths():
 
 def test_the_number_of_matrices_changes_the_stacks_only():
     one, many = (
-        plan_newton_schulz([torch.empty(512, 1408)] * count)[0] for count in (1, 400)
+        plan_newton_schulz([torch.empty(512, 1408)] * count, max_stack_bytes=2**30)[0]
+        for count in (1, 400)
     )
     assert (one.method, one.per_stack) == (many.method, many.per_stack)
     assert [len(s) for s in many.stacks()] == [372, 28]  # 1 GiB, then the rest
     assert one.stacks() == [(0,)]
 
 
+def test_on_a_cpu_a_stack_has_a_few_mebibytes_for_every_thread(monkeypatch):
+    for threads in (1, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda n=threads: n)
+        plan = plan_newton_schulz([torch.empty(512, 512)] * 20)[0]
+        assert plan.per_stack == 3 * threads
+        half = plan_newton_schulz([torch.empty(512, 512)], ns_dtype=torch.bfloat16)[0]
+        assert half.per_stack == plan.per_stack  # its norms are taken in fp32
+    assert fastest_stack_bytes(torch.device("cuda")) == MAX_STACK_BYTES
+    meta = torch.empty(512, 512, device="meta")
+    assert plan_newton_schulz([meta])[0].per_stack == 1024
+
+
 def test_the_plan_that_is_printed_is_the_one_that_runs(monkeypatch):
     ran = []
 
-    def spy(stack, steps, **options):
-        ran.append((tuple(stack.shape), options["ns_method"]))
+    def spy(stack, steps, method):
+        ran.append((tuple(stack.shape), method))
         return stack
 
-    monkeypatch.setattr("stacklm.optim.newton_schulz.zeropower_batched", spy)
+    monkeypatch.setattr("stacklm.optim.newton_schulz._iterate", spy)
     dirs = [torch.ones(256, 512), torch.ones(64, 96), torch.ones(512, 256)]
     orthogonalize_bucketed(dirs)
     plans = plan_newton_schulz(dirs)
@@ -97,7 +110,8 @@ def test_the_plan_that_is_printed_is_the_one_that_runs(monkeypatch):
 
 def test_the_table_has_a_row_per_class():
     dirs = [torch.empty(1408, 512), torch.empty(512, 1408), torch.empty(64, 64)]
-    head, first, second = format_plans(plan_newton_schulz(dirs)).splitlines()
+    plans = plan_newton_schulz(dirs, max_stack_bytes=2**30)
+    head, first, second = format_plans(plans).splitlines()
     titles = "count shape dtype device method stack GFLOP of direct"
     assert " ".join(head.split()) == titles
     row = "2 512 x 1408 float32 cpu gram-mirrored 372 4.748 0.544"

@@ -75,6 +75,51 @@ def test_a_mirrored_product_is_the_product(r):
     assert torch.equal(S[128:, :128], S[:128, 128:].mT)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_stack_of_mirrored_products_is_each_of_them_bit_by_bit(dtype):
+    """Ranks with stacks of other sizes must get the same numbers."""
+    torch.manual_seed(0)
+    X = (torch.randn(5, 300, 320) / 18).to(dtype)
+    S = mirrored_product(X, X.mT)
+    B = mirrored_product(S, S, S, beta=-4.7, alpha=2.0)
+    assert S.shape == B.shape == (5, 300, 300)
+    for some in ([0], [1, 2], [3, 4, 0]):
+        x, s = X[some], S[some]
+        assert torch.equal(mirrored_product(x, x.mT), s)
+        assert torch.equal(mirrored_product(s, s, s, beta=-4.7, alpha=2.0), B[some])
+
+
+@pytest.mark.parametrize("method", ["auto", *METHODS])
+def test_results_may_be_written_over_what_was_given(method):
+    torch.manual_seed(0)
+    dirs = [torch.randn(s) for s in ((300, 256), (256, 300), (0, 3), (256, 300))]
+    want = orthogonalize_bucketed(dirs, ns_method=method)
+    kept = [G.clone() for G in dirs]
+    elsewhere = [torch.empty_like(G) for G in dirs]
+    got = orthogonalize_bucketed(dirs, ns_method=method, out=elsewhere)
+    assert all(map(torch.equal, dirs, kept))  # read, never changed
+    assert all(a is b for a, b in zip(got, elsewhere, strict=True))
+    orthogonalize_bucketed(dirs, ns_method=method, out=dirs)
+    for over, there, new in zip(dirs, elsewhere, want, strict=True):
+        assert torch.equal(over, new)
+        assert torch.equal(there, new)
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ([], "a tensor for each of 2 matrices, got 0"),
+        ([torch.zeros(2, 3), torch.zeros(3, 2)], r"out\[1\] must .*\(2, 3\).*\(3, 2\)"),
+        ([torch.zeros(2, 3), torch.zeros(2, 3).half()], r"out\[1\] .*32.*got .*16"),
+        ([torch.zeros(2, 3), torch.zeros(2, 3, device="meta")], "cpu, got .* meta"),
+    ],
+)
+def test_places_that_do_not_fit_are_refused_and_nothing_is_written(out, message):
+    with pytest.raises(ValueError, match=message):
+        orthogonalize_bucketed([torch.ones(2, 3)] * 2, out=out)
+    assert all(not place.any() for place in out if place.device.type == "cpu")
+
+
 @pytest.mark.parametrize("method", ["auto", *METHODS])
 @pytest.mark.parametrize("shape", [(256, 512), (256, 256), (64, 160)])
 def test_looped_batched_and_capped_agree_to_1e_6(method, shape, spectra, matrix):
@@ -106,6 +151,11 @@ def test_every_form_is_differentiable(method, block, monkeypatch):
         return zeropower_via_newtonschulz5(g, 4, ns_method=method)
 
     assert torch.autograd.gradcheck(function, (G,))
+
+    def bucketed(g):
+        return orthogonalize_bucketed([g, g.mT], 4, ns_method=method)[1]
+
+    assert torch.autograd.gradcheck(bucketed, (G,))
 
 
 def test_products_by_half_lose_nothing_in_bf16():
