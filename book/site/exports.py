@@ -6,6 +6,7 @@ gone disappears. sphinx-autoapi reads the source text, so torch need not be inst
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from docutils import nodes
@@ -28,9 +29,14 @@ class Exports(SphinxDirective):
             raise self.error(f"{package} has no __all__ to document; check its name")
         # Short names in docstrings are meant within the package that exports them.
         lines = StringList([f".. py:currentmodule:: {package}", ""], package)
-        for name in objects[package].all:
-            for line in self.describe(f"{package}.{name}"):
-                lines.append(line, package)
+        texts = {n: self.describe(f"{package}.{n}") for n in objects[package].all}
+        links = [
+            f":py:obj:`{name} <{package}.{name}>`"
+            for name, text in texts.items()
+            if text
+        ]
+        for line in (", ".join(links), "", *itertools.chain(*texts.values())):
+            lines.append(line, package)
         node = nodes.container()
         self.state.nested_parse(lines, self.content_offset, node)
         return node.children

@@ -82,10 +82,9 @@ def unit_norm(G: Tensor, *, out: Tensor | None = None) -> Tensor:
     Returns:
         ``out``, or a new tensor of the shape and dtype of ``G``.
     """
-    lowest, highest = (
-        f(G, dim=(-2, -1), keepdim=True) for f in (torch.amin, torch.amax)
-    )
-    peak = torch.maximum(-lowest, highest)  # (K, 1, 1); abs() would copy G
+    lowest = G.amin(dim=(-2, -1), keepdim=True)  # (K, 1, 1)
+    highest = G.amax(dim=(-2, -1), keepdim=True)
+    peak = torch.maximum(-lowest, highest)  # abs() would copy G
     X = torch.div(G, peak.masked_fill(peak == 0, 1), out=out)
     norm = torch.linalg.vector_norm(X, dim=(-2, -1), keepdim=True)
     return torch.div(X, norm.clamp(min=1), out=out)  # below 1 only if X is zero
