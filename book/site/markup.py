@@ -15,6 +15,7 @@ from bs4 import BeautifulSoup
 from sphinx.application import Sphinx
 
 from book.site import cards
+from book.site.places import keep_places
 
 STATE = "application/vnd.jupyter.widget-state+json"
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -44,6 +45,7 @@ def mend(soup: BeautifulSoup) -> None:
     list_sources(soup)
     wrap_tables(soup)
     show_explorers(soup)
+    keep_places(soup)
 
 
 def name_navigation(soup: BeautifulSoup) -> None:

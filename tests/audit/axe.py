@@ -28,7 +28,7 @@ AFTER_RESIZE = 600
 # What is out of view has no layout (book.css), so axe would read no colour there.
 UNFOLD = """() => {
   document.querySelectorAll("article details").forEach((e) => { e.open = true; });
-  document.querySelectorAll("article section, article dl").forEach((e) => {
+  document.querySelectorAll("article section").forEach((e) => {
     e.style.contentVisibility = "visible";
   });
 }"""

@@ -1,5 +1,6 @@
 """The pages around the chapters: status, changes, citation, index, learning paths."""
 
+import importlib
 import re
 from types import SimpleNamespace
 
@@ -105,6 +106,17 @@ def test_the_citation_is_an_entry_that_bibtex_reads(root, article):
     assert f"date-released: {entry.fields['year']}-" in cited
     (author,) = entry.persons["author"]
     assert author.last_names == ["{The stacklm authors}"]
+
+
+@pytest.mark.parametrize("part", ["config", "optim", "train"])
+def test_the_api_page_lists_what_a_package_exports_above_the_texts(part, article):
+    """The sidebar names packages only, and a phone shows no sidebar."""
+    first = article("book/api").select_one(f'dt[id^="stacklm.{part}."]')
+    links = first.find_previous("p").select("a")
+    exported = importlib.import_module(f"stacklm.{part}").__all__
+    assert [link.get_text() for link in links] == list(exported)
+    for link in links:
+        assert link["href"] == f"#stacklm.{part}.{link.get_text()}"
 
 
 def test_the_index_lists_every_term_and_every_name(root, html, article):

@@ -99,6 +99,24 @@ def test_images_keep_their_place(texts):
     assert seen > 20
 
 
+def test_what_is_out_of_view_is_laid_out_when_it_comes_near(visit, http_base):
+    """A link still leads to its place, and paper gets every section at once."""
+    page = visit(http_base, "chapters/10_complete_step.html").page
+    laid_out = """() => [...document.querySelectorAll("article section section")]
+        .map((section) => section.firstElementChild
+          .checkVisibility({contentVisibilityAuto: true}))"""
+    before = page.evaluate(laid_out)
+    assert len(before) > 5
+    assert before[0]
+    assert not before[-1]
+    page.goto(f"{page.url}#summary")
+    top = "document.getElementById('summary').getBoundingClientRect().top"
+    page.wait_for_function(f"Math.abs({top}) < 200")
+    assert page.evaluate(laid_out).count(True) > before.count(True)
+    page.emulate_media(media="print")
+    assert all(page.evaluate(laid_out))
+
+
 def test_limits():
     """By what is on a page."""
     mathematics = '<span class="math notranslate">'

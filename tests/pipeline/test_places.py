@@ -1,0 +1,36 @@
+"""Room for formulas: near to what MathJax draws."""
+
+import pytest
+from bs4 import BeautifulSoup
+
+from book.site.places import keep_places, width
+
+
+@pytest.mark.parametrize(
+    ("tex", "drawn"),  # em, as MathJax drew them
+    [
+        (r"W_Q", 1.5),
+        (r"\varepsilon", 0.5),
+        (r"s = q \cdot k / \sqrt{d_h}", 8.3),
+        (r"t_F, t_b, t_0, t_c", 5.9),
+        (r"\max(m, n)", 5.8),
+    ],
+)
+def test_a_formula_gets_about_the_room_that_it_takes(tex, drawn):
+    assert width(tex) == pytest.approx(drawn, abs=2)
+
+
+def test_what_is_not_drawn_takes_no_room():
+    assert width(r"\left( x \right)") == width("(x)")
+    assert width(r"\mathrm{d}\,x") == width("dx")
+    assert width(r"\lefteqn") == width("x")  # no \left
+    assert width("x_{ij}") > width("x_i") > width("x")
+
+
+def test_formulas_of_a_line_are_marked_and_those_of_their_own_are_not():
+    page = BeautifulSoup(
+        r'<span class="math">\(W_Q\)</span><div class="math">\[x\]</div>', "html.parser"
+    )
+    keep_places(page)
+    assert page.span["style"] == f"--room:{width('W_Q'):.1f}em"
+    assert "style" not in page.div.attrs
