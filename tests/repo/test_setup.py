@@ -135,8 +135,10 @@ def test_packages_in_halves_are_not_built_upon(
 
 
 def test_an_interrupted_set_up_ends_in_a_sentence_and_takes_pip_with_it(root, tmp_path):
+    # As at a terminal: what a shell runs in the background is deaf to Ctrl-C.
     script = (
-        "import sys, os; sys.path.insert(0, 'book'); import setup\n"
+        "import sys, os, signal; sys.path.insert(0, 'book'); import setup\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"setup.VENV, setup.PIP_LOG = {str(tmp_path)!r}, {str(tmp_path / 'log')!r}\n"
         "setup.venv_python = lambda: sys.executable\n"
         f"setup.PIP = ['-c', {FAKE_PIP!r}]\n"
