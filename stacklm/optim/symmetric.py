@@ -62,12 +62,11 @@ def mirrored_product(
     for start in range(0, r, BLOCK):
         end = min(start + BLOCK, r)
         below = None if T is None else T[..., start:, start:end]
-        # A tensor of its own: a batched product that writes into part of another runs
-        # matrix by matrix, on all threads at once, which costs more than the copy.
-        column = full_product(
-            P[..., start:, :], Q[..., start:end], below, beta=beta, alpha=alpha
-        )  # (K, r - start, block)
-        S[..., start:, start:end] = column
+        rows, columns = P[..., start:, :], Q[..., start:end]
+        # A tensor of its own: written into a part of another, a batched
+        # product runs matrix by matrix, which costs more than a copy.
+        column = full_product(rows, columns, below, beta=beta, alpha=alpha)
+        S[..., start:, start:end] = column  # (K, r - start, block)
         S[..., start:end, end:] = column[..., end - start :, :].mT
     return S
 
