@@ -7,14 +7,13 @@ place and remedy, and exits with status 1 if there is one. The rules are those o
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from book.site import chromium
+from tests.served import HTML, served
 
-HTML = Path(__file__).resolve().parents[2] / "_build" / "html"
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 OPTIONS = {
     "runOnly": {"type": "tag", "values": TAGS},
@@ -62,10 +61,10 @@ def faults_at(page: Page, width: int) -> list[str]:
     return faults(page)
 
 
-def visit(context: BrowserContext, path: Path) -> Iterator[tuple[int, str]]:
+def visit(context: BrowserContext, url: str) -> Iterator[tuple[int, str]]:
     """Open a page and yield (width, fault) at each width."""
     page = context.new_page()
-    page.goto(path.as_uri(), wait_until="load")
+    page.goto(url, wait_until="load")
     for width in chromium.WIDTHS:
         for fault in faults_at(page, width):
             yield width, fault
@@ -84,20 +83,21 @@ def main(part: str = "") -> int:
     """Audit every page whose name has `part` in it; return the exit status."""
     pages = [p for p in sorted(HTML.rglob("*.html")) if p.parent.name[0] != "_"]
     # index.html only sends the reader on to book/index.html.
-    names = {p.relative_to(HTML).as_posix(): p for p in pages if p.parent != HTML}
-    names |= {p.name: p for p in pages if p.parent == HTML and p.stem != "index"}
-    chosen = {name: path for name, path in names.items() if part in name}
+    names = [p.relative_to(HTML).as_posix() for p in pages if p.parent != HTML]
+    names += [p.name for p in pages if p.parent == HTML and p.stem != "index"]
+    chosen = [name for name in names if part in name]
     if not chosen:
         sys.exit(f"no built page has {part!r} in its name; run `make book` first")
     path, total = chromium.find(), 0
     if path is None:
         sys.exit(chromium.MISSING)
-    with sync_playwright() as playwright:
+    # Served, since the page of a wrong address finds its style by the site's address.
+    with served() as base, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=chromium.FLAGS)
         for mode in chromium.MODES:
-            for name, file in chosen.items():
+            for name in chosen:
                 context = context_in(browser, mode)
-                for width, fault in visit(context, file):
+                for width, fault in visit(context, base + name):
                     print(f"{name}, {mode}, {width} px: {fault}")
                     total += 1
                 context.close()
