@@ -76,6 +76,7 @@ def main() -> int:
         flakes.update((cell, setting) for cell in failed)
         minutes = (time.monotonic() - begin) / 60
         print(f"run {number + 1} of {args.n}, {setting}: {last} ({minutes:.1f} min)")
+        print("".join(f"  failed: {cell}\n" for cell in failed), end="")
         sys.stdout.flush()
     for (cell, setting), times in sorted(flakes.items()):
         print(f"flake: {cell}, {times} times with {setting}")

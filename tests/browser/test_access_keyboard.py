@@ -31,6 +31,11 @@ MOVING = """() => [...document.querySelectorAll("*")].filter((e) => {
   return lasts(style.transitionDuration) && style.transitionProperty !== "none"
     || style.animationName !== "none" || style.scrollBehavior === "smooth";
 }).map((e) => e.outerHTML.slice(0, 80))"""
+# What scrolls without being a stop, or is one without need.
+STOPLESS = """() => [...document.querySelectorAll("article :is(pre, mjx-container)")]
+  .filter((e) => (e.localName === "pre" || e.parentElement.matches("div.math"))
+    && (e.scrollWidth > e.clientWidth) !== (e.tabIndex === 0))
+  .map((e) => e.outerHTML.slice(0, 120))"""
 UNREADABLE = """() => [...document.querySelectorAll("mjx-container")].filter((e) => {
   const spoken = e.querySelector("mjx-assistive-mml > math");
   const drawn = e.querySelector("mjx-math");
@@ -72,6 +77,18 @@ def test_tab_reaches_everything(visit, http_base):
         assert at["inside"], f"the focus is out of the window on {at['html']}"
         reached.append(at["html"])
     assert set(wanted) <= set(reached)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", [PAGE, "book/api.html"])
+def test_what_scrolls_sideways_is_a_stop(browser, http_base, visit_in, name):
+    """On a phone, in view or far below it; what fits is none."""
+    context = browser.new_context(viewport={"width": 390, "height": 800})
+    page = visit_in(context, http_base, name).page
+    page.wait_for_function(f"!({STOPLESS})().length")
+    assert page.locator("article pre[tabindex='0']").count() > 3
+    assert page.locator("article pre:not([tabindex])").count() > 3
+    context.close()
 
 
 @pytest.mark.browser

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from fontTools.ttLib import TTFont
+from playwright.sync_api import expect
 from sphinx.errors import ExtensionError
 
 from book.site.icons import ICONS, NAMES, SHEET, used_only
@@ -99,6 +100,7 @@ def test_images_keep_their_place(texts):
     assert seen > 20
 
 
+@pytest.mark.browser
 def test_what_is_out_of_view_is_laid_out_when_it_comes_near(visit, http_base):
     """A link still leads to its place, and paper gets every section at once."""
     page = visit(http_base, "chapters/10_complete_step.html").page
@@ -118,6 +120,43 @@ def test_what_is_out_of_view_is_laid_out_when_it_comes_near(visit, http_base):
     assert page.evaluate(waits) == len(before)
     page.emulate_media(media="print")
     assert page.evaluate(waits) == 0
+
+
+@pytest.mark.browser
+def test_no_block_out_of_view_is_asked_how_wide_it_is(contexts, http_base):
+    """That would lay out the whole page while a phone's reader waits for its start."""
+    page = contexts["light"].new_page()
+    page.add_init_script("""
+        const width = Object.getOwnPropertyDescriptor(Element.prototype, "scrollWidth");
+        window.asked = [];
+        Object.defineProperty(Element.prototype, "scrollWidth", {get() {
+            const laidOut = this.checkVisibility({contentVisibilityAuto: true});
+            window.asked.push([this.localName, laidOut]);
+            return width.get.call(this);
+        }});
+        window.requestIdleCallback = () => 0;  // a page that is never at rest""")
+    page.goto(http_base + "book/api.html", wait_until="load")
+    page.wait_for_function("asked.length > 0")
+    asked = page.evaluate("asked")
+    assert ["pre", True] in asked
+    assert ["pre", False] not in asked
+    page.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("lost", ["**/mathjax/es5/core.js", "**/mathjax/**"])
+def test_without_mathjax_its_tex_is_read(contexts, http_base, lost):
+    """A formula has its room until it is drawn, and its TeX if nothing can draw it."""
+    page = contexts["light"].new_page()
+    page.route(lost, lambda route: route.abort())
+    page.goto(http_base + "book/notation.html", wait_until="load")
+    formula = page.locator("article .math").first
+    expect(formula).not_to_have_css("color", "rgba(0, 0, 0, 0)")
+    assert formula.bounding_box()["width"] > 20
+    page.unroute(lost)
+    page.reload(wait_until="load")
+    expect(formula.locator("mjx-container")).to_be_visible()
+    page.close()
 
 
 def test_limits():

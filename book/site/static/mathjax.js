@@ -1,22 +1,39 @@
 // On pages with mathematics, before MathJax starts: typeset what is in view first, then
-// the rest a little at a time, so that a phone answers to its reader meanwhile.
+// the rest, one formula at a time, so that a phone answers to its reader meanwhile.
 (() => {
   "use strict";
-  const AT_ONCE = 3;
+  const PATIENCE = 10000; // ms
   const later = window.requestIdleCallback || ((done) => setTimeout(done));
   const idle = () => new Promise((done) => later(done, { timeout: 200 }));
+  const soon = () => new Promise((done) => setTimeout(done));
+
+  // An observer, since to ask where a formula stands would lay out all sections.
+  const inView = (equations) =>
+    new Promise((done) => {
+      const observer = new IntersectionObserver((entries) => {
+        observer.disconnect();
+        done(entries.filter((e) => e.isIntersecting).map((e) => e.target));
+      });
+      equations.forEach((equation) => observer.observe(equation));
+    });
 
   async function typesetAll() {
-    const inView = (element) => element.getBoundingClientRect().top < innerHeight;
     const equations = [...document.querySelectorAll(".math")];
-    const first = equations.filter(inView);
-    const rest = equations.filter((element) => !first.includes(element));
-    if (first.length) await MathJax.typesetPromise(first);
-    while (rest.length) {
+    const first = equations.length ? await inView(equations) : [];
+    for (const equation of first) {
+      await soon();
+      await MathJax.typesetPromise([equation]);
+    }
+    for (const equation of equations.filter((each) => !first.includes(each))) {
       await idle();
-      await MathJax.typesetPromise(rest.splice(0, AT_ONCE));
+      await MathJax.typesetPromise([equation]);
     }
   }
+
+  // book.css hides the TeX of what will be drawn. If nothing can draw it, it is shown.
+  const showTeX = () => document.documentElement.classList.add("tex-shown");
+  addEventListener("error", ({ target }) => /\/mathjax\//.test(target.src) && showTeX(), true);
+  setTimeout(() => document.querySelector("mjx-container") || showTeX(), PATIENCE);
 
   MathJax.startup = { pageReady: typesetAll };
 })();

@@ -1,14 +1,23 @@
-// On every page: tab stops for wide equations, and cards for terms and sources.
+// On every page: tab stops for what scrolls sideways, and cards for terms and sources.
 (() => {
   "use strict";
 
-  // What scrolls must be reached by Tab, or a keyboard sees its left end only. (The theme
-  // does this for code and tables.) What fits is no stop.
-  function setStop(place) {
-    const box = place.querySelector(":scope > mjx-container");
-    if (!box) return;
-    if (box.scrollWidth > box.clientWidth) {
+  // What scrolls must be reached by Tab, or a keyboard sees its left end only. What fits
+  // is no stop.
+  const BOXES = [
+    "pre",
+    ".cell_output > .output",
+    ".pst-scrollable-table-container",
+    "div.math > mjx-container",
+  ];
+  const SCROLLS = `#main-content :is(${BOXES.join(", ")})`;
+
+  function setStop(box) {
+    const equation = box.localName === "mjx-container"; // its height is never cut
+    const tall = !equation && box.scrollHeight > box.clientHeight;
+    if (tall || box.scrollWidth > box.clientWidth) {
       box.setAttribute("tabindex", "0");
+      if (!equation) return;
       box.setAttribute("role", "group");
       box.setAttribute("aria-label", "Equation that scrolls sideways");
     } else if (box.hasAttribute("tabindex")) {
@@ -16,10 +25,29 @@
     }
   }
 
+  // An observer is called for what is laid out. The rest is asked one at a time when the
+  // page has nothing else to do: all at once would take a phone most of a second.
+  const seen = new Set();
   const sizes = new ResizeObserver((entries) => {
     entries.forEach((entry) => setStop(entry.target));
   });
-  document.querySelectorAll("div.math").forEach((e) => sizes.observe(e));
+  const whenIdle = window.requestIdleCallback || ((done) => setTimeout(done, 50));
+
+  function watch() {
+    const found = [...document.querySelectorAll(SCROLLS)].filter((box) => !seen.has(box));
+    found.forEach((box) => seen.add(box) && sizes.observe(box));
+    const next = () => {
+      if (!found.length) return;
+      setStop(found.shift());
+      whenIdle(next);
+    };
+    whenIdle(next);
+  }
+
+  watch();
+  // Equations and what an explorer shows come later.
+  const main = document.getElementById("main-content") || document.body;
+  new MutationObserver(watch).observe(main, { childList: true, subtree: true });
 
   // A card is shown while the pointer is on its link or on itself, or the link has the
   // focus, until Escape. A finger never opens one: a tap follows the link.
