@@ -18,6 +18,7 @@ USED_WITH = (
     ("design-tabs.js", "sd-tab-set"),
     ("sphinx-design", 'class="sd-'),
     ("mystnb", 'class="cell'),
+    ("api.css", '<dl class="py '),
     ("graphviz", 'class="graphviz'),
     # Sphinx adds it also to a page under which others have mathematics.
     ("startup.js", 'class="math'),

@@ -1,4 +1,4 @@
-"""How wide a formula will be: room for it until MathJax has drawn it.
+"""The place of a formula in its line: how wide it will be, and what stays beside it.
 
 The TeX of a formula is longer than what is drawn. Where a line breaks earlier for it,
 everything below moves when the formula comes. The estimate is within half an em on
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, NavigableString
 
 # Relations and signs of operation have room on both sides.
 RELATION = re.compile(
@@ -23,6 +23,8 @@ UNSEEN = re.compile(
 )
 INDEX = re.compile(r"[_^](?:\{([^}]*)\}|(.))")
 COMMAND = re.compile(r"\\[a-zA-Z]+")
+# What follows without a space, such as a comma.
+TAIL = re.compile(r"[^\s]+")
 # em of a relation, of a sign in an index, and of any other sign.
 WIDE, SMALL, SIGN = 1.6, 0.8, 0.66
 
@@ -50,7 +52,15 @@ def kept(command: re.Match) -> str:
 
 
 def keep_places(soup: BeautifulSoup) -> None:
-    """Write its width to each formula of a page, for `book.css`."""
+    """Write its width to each formula of a page, and tie to it what follows at once.
+
+    A browser may break a line after a formula, even before a comma.
+    """
     for formula in soup.select("span.math"):
         tex = formula.get_text().removeprefix(r"\(").removesuffix(r"\)")
         formula["style"] = f"--room:{width(tex):.1f}em"
+        after = formula.next_sibling
+        if type(after) is NavigableString and (tail := TAIL.match(after)):
+            tied = soup.new_tag("span", attrs={"class": "tied"})
+            after.replace_with(after[tail.end() :])
+            formula.wrap(tied).append(tail[0])

@@ -36,6 +36,11 @@ STOPLESS = """() => [...document.querySelectorAll("article :is(pre, mjx-containe
   .filter((e) => (e.localName === "pre" || e.parentElement.matches("div.math"))
     && (e.scrollWidth > e.clientWidth) !== (e.tabIndex === 0))
   .map((e) => e.outerHTML.slice(0, 120))"""
+# Whether a section that is laid out late paints nothing beside itself.
+CUT = """image => {
+  const {contentVisibility, overflowClipMargin} = getComputedStyle(image.closest("section"));
+  return contentVisibility === "auto" && overflowClipMargin !== "16px";
+}"""
 UNREADABLE = """() => [...document.querySelectorAll("mjx-container")].filter((e) => {
   const spoken = e.querySelector("mjx-assistive-mml > math");
   const drawn = e.querySelector("mjx-math");
@@ -163,3 +168,21 @@ def test_the_words_in_figures_stand_out(visit, http_base, mode):
     ink = [int(style.INK[at : at + 2], 16) * factor for at in (1, 3, 5)]
     high, low = sorted([luminance(ink), page_light], reverse=True)
     assert (high + 0.05) / (low + 0.05) >= 4.5
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", [PAGE, "chapters/13_stacked_and_sharded.html"])
+def test_words_in_figures_can_be_read_on_a_phone(browser, http_base, visit_in, name):
+    """A figure goes from edge to edge, and no section cuts it off."""
+    context = browser.new_context(viewport={"width": 390, "height": 800})
+    page = visit_in(context, http_base, name).page
+    images = page.locator(".cell_output figure img")
+    assert images.count() > 1
+    for image in images.all():
+        image.scroll_into_view_if_needed()
+        box, pixels = image.bounding_box(), image.evaluate("e => e.naturalWidth")
+        assert (box["x"], box["width"]) == (0, 390)
+        points = style.PNG_DPI / 72 * box["width"] / pixels
+        assert 10 * points > 9.5  # px; the smallest words are of 10 points
+        assert image.evaluate(CUT) is False
+    context.close()

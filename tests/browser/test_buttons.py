@@ -1,5 +1,6 @@
 """Every button leads to a file that the repository has."""
 
+import json
 import re
 from urllib.parse import urlsplit
 
@@ -66,3 +67,34 @@ def test_downloads_are_the_committed_files(root, html):
         assert len(names) == 1
         given = (path.parent / names.pop()).read_bytes()
         assert given == (root / f"{page}.ipynb").read_bytes()
+
+
+@pytest.mark.browser
+def test_a_cell_is_copied_as_it_is_tested(root, browser, http_base, visit_in):
+    """Each copy button puts the whole source of its cell on the clipboard."""
+    context = browser.new_context()
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    name = "chapters/09_wsd"
+    page = visit_in(context, http_base, f"{name}.html").page
+    cells = json.loads((root / f"{name}.ipynb").read_text("utf-8"))["cells"]
+    code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+    places = page.locator(".cell_input")
+    assert places.count() == len(code) > 10
+    for place, source in zip(places.all(), code, strict=True):
+        place.hover()
+        place.locator("button.copybtn").click()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied.strip() == source.strip()
+    context.close()
+
+
+@pytest.mark.browser
+def test_the_print_button_prints(contexts, http_base):
+    """It is in the menu of downloads."""
+    page = contexts["light"].new_page()
+    page.add_init_script("window.print = () => { window.printed = true; }")
+    page.goto(http_base + "chapters/09_wsd.html")
+    page.locator(".dropdown-download-buttons > button").click()
+    page.locator(".btn-download-pdf-button").click()
+    assert page.evaluate("window.printed === true")
+    page.close()

@@ -34,3 +34,25 @@ def test_formulas_of_a_line_are_marked_and_those_of_their_own_are_not():
     keep_places(page)
     assert page.span["style"] == f"--room:{width('W_Q'):.1f}em"
     assert "style" not in page.div.attrs
+
+
+@pytest.mark.parametrize(
+    ("after", "tied"),
+    [
+        (", and", ","),
+        (" and", None),
+        ("-th row", "-th"),
+        ("<em>,</em>", None),
+        ("", None),
+    ],
+)
+def test_what_follows_a_formula_at_once_stays_on_its_line(after, tied):
+    page = BeautifulSoup(
+        rf'<p>of <span class="math">\(Q\)</span>{after}</p>', "html.parser"
+    )
+    text = page.p.get_text()
+    keep_places(page)
+    assert page.p.get_text() == text
+    assert [span.get_text() for span in page.select(".tied")] == (
+        [rf"\(Q\){tied}"] if tied else []
+    )
