@@ -5,6 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from book.site import chromium
 from stacklm.notebook.figures import style
 
 PAGE = "chapters/02_newton_schulz.html"
@@ -38,8 +39,18 @@ STOPLESS = """() => [...document.querySelectorAll("article :is(pre, mjx-containe
   .map((e) => e.outerHTML.slice(0, 120))"""
 # Whether a section that is laid out late paints nothing beside itself.
 CUT = """image => {
-  const {contentVisibility, overflowClipMargin} = getComputedStyle(image.closest("section"));
-  return contentVisibility === "auto" && overflowClipMargin !== "16px";
+  const style = getComputedStyle(image.closest("section"));
+  return style.contentVisibility === "auto" && style.overflowClipMargin !== "16px";
+}"""
+# The narrowest box around an image that cuts what is outside.
+BOX = """image => {
+  let [left, right] = [0, innerWidth];
+  for (let e = image.parentElement; !e.matches("section"); e = e.parentElement) {
+    if (getComputedStyle(e).overflowX === "visible") continue;
+    left = Math.max(left, e.getBoundingClientRect().left);
+    right = Math.min(right, e.getBoundingClientRect().right);
+  }
+  return {left, right};
 }"""
 UNREADABLE = """() => [...document.querySelectorAll("mjx-container")].filter((e) => {
   const spoken = e.querySelector("mjx-assistive-mml > math");
@@ -155,6 +166,19 @@ def luminance(colour):
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+def ratio(one, other):
+    """WCAG's contrast of two colours."""
+    high, low = sorted([luminance(one), luminance(other)], reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def contrast(place, ink, paper):
+    """Contrast of two colours of an element, by the names of their properties."""
+    style = f"e => [getComputedStyle(e).{ink}, getComputedStyle(e).{paper}]"
+    colours = [re.findall(r"\d+", text)[:3] for text in place.evaluate(style)]
+    return ratio(*([int(part) for part in colour] for colour in colours))
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_the_words_in_figures_stand_out(visit, http_base, mode):
@@ -164,10 +188,9 @@ def test_the_words_in_figures_stand_out(visit, http_base, mode):
     image = page.locator(".cell_output img").first
     shown, behind = image.evaluate(f"{seen}.backgroundColor]")
     factor = float(re.fullmatch(r"brightness\(([\d.]+)\)", shown)[1])
-    page_light = luminance([int(part) for part in re.findall(r"\d+", behind)[:3]])
+    paper = [int(part) for part in re.findall(r"\d+", behind)[:3]]
     ink = [int(style.INK[at : at + 2], 16) * factor for at in (1, 3, 5)]
-    high, low = sorted([luminance(ink), page_light], reverse=True)
-    assert (high + 0.05) / (low + 0.05) >= 4.5
+    assert ratio(ink, paper) >= 4.5
 
 
 @pytest.mark.browser
@@ -176,7 +199,7 @@ def test_words_in_figures_can_be_read_on_a_phone(browser, http_base, visit_in, n
     """A figure goes from edge to edge, and no section cuts it off."""
     context = browser.new_context(viewport={"width": 390, "height": 800})
     page = visit_in(context, http_base, name).page
-    images = page.locator(".cell_output figure img")
+    images = page.locator(".cell_output > figure img")
     assert images.count() > 1
     for image in images.all():
         image.scroll_into_view_if_needed()
@@ -185,4 +208,25 @@ def test_words_in_figures_can_be_read_on_a_phone(browser, http_base, visit_in, n
         points = style.PNG_DPI / 72 * box["width"] / pixels
         assert 10 * points > 9.5  # px; the smallest words are of 10 points
         assert image.evaluate(CUT) is False
+    for frame in page.locator(".widget-subarea figure img:visible").all():
+        box, inside = frame.bounding_box(), frame.evaluate(BOX)
+        assert box["width"] > 380  # and nothing around it cuts it off
+        assert inside["left"] <= box["x"] < box["x"] + box["width"] <= inside["right"]
+    context.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_the_button_back_to_the_top_can_be_read(browser, http_base, visit_in, mode):
+    """It comes when a reader of a phone scrolls up, so axe-core does not see it."""
+    context = browser.new_context(viewport={"width": 390, "height": 800})
+    context.add_init_script(chromium.remember(mode))
+    page = visit_in(context, http_base, PAGE).page
+    page.evaluate("scrollTo(0, 0)")
+    button = page.locator("#pst-back-to-top")
+    page.mouse.wheel(0, 3000)
+    page.wait_for_timeout(300)
+    page.mouse.wheel(0, -400)
+    expect(button).to_be_visible()
+    assert contrast(button, "color", "backgroundColor") >= 4.5
     context.close()
