@@ -82,8 +82,12 @@ class Sighting:
 
 
 def words_of(name: str) -> set[str]:
-    """``"in_projQKV"`` to {"in", "proj", "qkv"}: at underscores and at capitals."""
-    return set(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_"))
+    """``"in_projQKV"`` to {"in", "proj", "qkv"}: at underscores and at capitals.
+
+    Of several capitals the last may begin a word: ``"KVProj"`` to {"kv", "proj"}.
+    """
+    capitals = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
+    return set(re.sub(capitals, "_", name).lower().split("_"))
 
 
 def about_attention(name: str) -> bool:

@@ -67,9 +67,13 @@ def test_hidden_matrices_go_to_muon(contents):
 
 
 FUSED = (
-    "qkv Wqkv c_attn in_proj query_key_value kv_proj to_qkv gate_up_proj qkvProj w13"
+    "qkv Wqkv c_attn in_proj query_key_value kv_proj to_qkv gate_up_proj qkvProj w13 "
+    "QKVProj KVProj GateUpProj"
 )
-HEADS = "value_head lm_head head classifier unembed logits mlm_head vocab_proj lmHead"
+HEADS = (
+    "value_head lm_head head classifier unembed logits mlm_head vocab_proj lmHead "
+    "LMHead"
+)
 NOT_DECAYED = [
     ({"n": nn.LayerNorm(4, bias=False)}, "gain of LayerNorm"),
     ({"n": nn.LayerNorm((4, 6), bias=False)}, "gain of LayerNorm"),
