@@ -79,7 +79,7 @@ def test_the_status_page_shows_every_recorded_time(root, article):
 def test_the_front_page_says_how_long_each_chapter_takes(article):
     text = article("book/index").get_text()
     paths, pages = article("book/index").find_all("table")[:2]
-    assert len(paths.select("tbody tr")) == 6
+    assert len(paths.select("tbody tr")) == 7
     for row in pages.select("tbody tr"):
         *_, read, run = (cell.get_text(strip=True) for cell in row.find_all("td"))
         assert re.fullmatch(r"\d+\xa0min", read)
