@@ -19,7 +19,9 @@ def chapters(*names: str) -> list[str]:
 
 STEP, RUN, RANKS = "10_complete_step", "11_real_run", "13_stacked_and_sharded"
 GALLERY, GALLERY_RANKS = "15_failure_gallery", "15_failure_gallery_ranks"
-ROUTED = [*chapters("01_why_muon", GALLERY), "solutions/11_route_a_model.ipynb"]
+# Lists of promises: of all notebooks the quickest, so they are asked first.
+STEPS, RUNS = "guarantees", "guarantees_run"
+ROUTED = [*chapters(STEPS, "01_why_muon", GALLERY), "solutions/11_route_a_model.ipynb"]
 
 
 def train(*tests: str) -> list[str]:
@@ -36,15 +38,18 @@ def optim(*tests: str) -> list[str]:
 # of notebooks and tests the quick ones that are near the file.
 CATCHERS: dict[str, list[str]] = {
     "": ["tests/notebook", "tests/optim", "tests/train"],
-    "config.py": [*chapters("12_budget", "01_why_muon"), "tests/test_config.py"],
+    "config.py": [*chapters(STEPS, "12_budget", "01_why_muon"), "tests/test_config.py"],
     "_counts.py": [*chapters("12_budget", "01_why_muon"), "tests/test_config.py"],
-    "_checks.py": ["tests/test_config.py", "tests/train"],
-    "_layers.py": [*chapters("06_qk_norm", "08_qk_clip"), "tests/model"],
+    "_checks.py": [*chapters(STEPS), "tests/test_config.py", "tests/train"],
+    "_layers.py": [*chapters(STEPS, "06_qk_norm", "08_qk_clip"), "tests/model"],
     "model/attention.py": [
-        *chapters("06_qk_norm", "07_measuring_s_max"),
+        *chapters(STEPS, "06_qk_norm", "07_measuring_s_max"),
         "tests/model",
     ],
-    "model/scores.py": [*chapters("07_measuring_s_max", "08_qk_clip"), "tests/model"],
+    "model/scores.py": [
+        *chapters(STEPS, "07_measuring_s_max", "08_qk_clip"),
+        "tests/model",
+    ],
     "model/records.py": [*chapters("07_measuring_s_max", "06_qk_norm"), "tests/model"],
     "model/transformer.py": [
         *chapters("06_qk_norm", STEP, "01_why_muon", "errata"),
@@ -59,26 +64,29 @@ CATCHERS: dict[str, list[str]] = {
     "optim/symmetric.py": [*chapters("04_flops_and_launches"), *optim("plan_forms")],
     "optim/plan.py": [*chapters("04_flops_and_launches"), *optim("plan", "plan_forms")],
     "optim/muon.py": [
-        *chapters("03_muon_step", GALLERY),
+        *chapters(STEPS, "03_muon_step", GALLERY),
         *optim("muon_step", "muon_errors", "muon_state"),
     ],
     "optim/pieces.py": [
-        *chapters("03_muon_step", GALLERY),
+        *chapters(STEPS, "03_muon_step", GALLERY),
         *optim("muon_step", "muon_state"),
     ],
     "optim/state.py": [
-        *chapters("03_muon_step", GALLERY),
+        *chapters(STEPS, "03_muon_step", GALLERY),
         *optim("muon_state", "muon_company"),
     ],
-    "optim/checks.py": [*chapters(GALLERY), *optim("muon_errors")],
-    "optim/convert.py": [*chapters("03_muon_step"), "tests/optim/test_convert.py"],
+    "optim/checks.py": [*chapters(STEPS, GALLERY), *optim("muon_errors")],
+    "optim/convert.py": [
+        *chapters(STEPS, "03_muon_step"),
+        "tests/optim/test_convert.py",
+    ],
     "optim/qk_clip.py": [
         *chapters("08_qk_clip", GALLERY_RANKS),
         "solutions/04_gqa_clip.ipynb",
         *optim("qk_clip", "qk_clip_errors"),
     ],
     "optim/schedule.py": [
-        *chapters("09_wsd", GALLERY),
+        *chapters(STEPS, "09_wsd", GALLERY),
         "solutions/03_rebudget.ipynb",
         "solutions/05_wsd_branch.ipynb",
         *optim("schedule", "schedule_errors"),
@@ -87,7 +95,10 @@ CATCHERS: dict[str, list[str]] = {
     "optim/linears.py": [*ROUTED, *optim("routing_kinds", "routing")],
     "optim/sighting.py": [*ROUTED, *optim("routing", "routing_models")],
     "optim/routing.py": [*ROUTED, *optim("routing")],
-    "optim/build.py": [*chapters("03_muon_step", "01_why_muon"), *optim("build")],
+    "optim/build.py": [
+        *chapters(STEPS, "03_muon_step", "01_why_muon"),
+        *optim("build"),
+    ],
     "optim/sharded.py": [*chapters(RANKS), "tests/optim/test_sharded.py"],
     "optim/agree.py": [
         *chapters(RANKS, GALLERY_RANKS),
@@ -98,35 +109,41 @@ CATCHERS: dict[str, list[str]] = {
         "tests/optim/test_sharded.py",
         "tests/optim/test_sharded_errors.py",
     ],
-    "train/": [*chapters(STEP, "09_wsd", RANKS, RUN), "tests/train"],
+    "train/": [*chapters(STEP, RUNS, "09_wsd", RANKS, RUN), "tests/train"],
     "train/checkpoint.py": [
-        *chapters("09_wsd", RANKS, RUN),
+        *chapters(RUNS, "09_wsd", RANKS, RUN),
         *train("checkpoint", "kill"),
     ],
-    "train/states.py": [*chapters("09_wsd", RANKS, RUN), *train("checkpoint")],
-    "train/data.py": [*chapters(STEP, "09_wsd"), *train("data_batches", "data_shards")],
-    "train/shuffle.py": [*chapters(STEP, "09_wsd"), *train("data_shuffle")],
+    "train/states.py": [*chapters(RUNS, "09_wsd", RANKS, RUN), *train("checkpoint")],
+    "train/data.py": [
+        *chapters(RUNS, STEP, "09_wsd"),
+        *train("data_batches", "data_shards"),
+    ],
+    "train/shuffle.py": [*chapters(RUNS, STEP, "09_wsd"), *train("data_shuffle")],
     "train/shards.py": [
-        *chapters("09_wsd"),
+        *chapters(RUNS, "09_wsd"),
         *train("data_shards", "data_shards_broken"),
     ],
-    "train/writer.py": [*chapters("09_wsd"), *train("data_sources", "data_shards")],
-    "train/sources.py": [*chapters("09_wsd"), *train("data_sources")],
-    "train/tokenizer.py": [*chapters("09_wsd"), *train("data_tokenizers")],
-    "train/mix.py": [*chapters("09_wsd"), *train("mix")],
+    "train/writer.py": [
+        *chapters(RUNS, "09_wsd"),
+        *train("data_sources", "data_shards"),
+    ],
+    "train/sources.py": [*chapters(RUNS, "09_wsd"), *train("data_sources")],
+    "train/tokenizer.py": [*chapters(RUNS, "09_wsd"), *train("data_tokenizers")],
+    "train/mix.py": [*chapters(RUNS, "09_wsd"), *train("mix")],
     "train/feed.py": [*chapters(RANKS, STEP), *train("loop", "ranks")],
     "train/step.py": [*chapters(STEP), *train("step", "step_waits")],
-    "train/log.py": [*chapters(STEP, RUN), *train("log")],
-    "train/loop.py": [*chapters("09_wsd", RUN), *train("loop", "loop_branches")],
-    "train/resume.py": [*chapters("09_wsd"), *train("loop_branches", "loop")],
-    "train/validation.py": [*chapters("09_wsd"), *train("loop", "ranks")],
-    "train/recipes.py": [*chapters("05_peak_lr"), *train("recipes", "loop")],
+    "train/log.py": [*chapters(RUNS, STEP, RUN), *train("log")],
+    "train/loop.py": [*chapters(RUNS, "09_wsd", RUN), *train("loop", "loop_branches")],
+    "train/resume.py": [*chapters(RUNS, "09_wsd"), *train("loop_branches", "loop")],
+    "train/validation.py": [*chapters(RUNS, "09_wsd"), *train("loop", "ranks")],
+    "train/recipes.py": [*chapters(STEPS, "05_peak_lr"), *train("recipes", "loop")],
     "train/learns.py": train("learns"),
-    "train/presets.py": train("cli"),
-    "train/options.py": train("cli"),
-    "train/__main__.py": train("cli"),
-    "train/lock.py": train("lock"),
-    "train/interrupt.py": train("loop", "kill"),
+    "train/presets.py": [*chapters(STEPS), *train("cli")],
+    "train/options.py": [*chapters(STEPS), *train("cli")],
+    "train/__main__.py": [*chapters(RUNS), *train("cli")],
+    "train/lock.py": [*chapters(RUNS), *train("lock")],
+    "train/interrupt.py": [*chapters(RUNS), *train("loop", "kill")],
     "train/world.py": [
         *chapters(RANKS, GALLERY_RANKS),
         *train("ranks", "torchrun"),
