@@ -23,6 +23,7 @@ USED_WITH = (
     # Sphinx adds it also to a page under which others have mathematics.
     ("startup.js", 'class="math'),
     ("mathjax.js", 'class="math'),
+    ("mathematics.css", 'class="math'),
 )
 
 

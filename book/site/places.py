@@ -25,6 +25,8 @@ INDEX = re.compile(r"[_^](?:\{([^}]*)\}|(.))")
 COMMAND = re.compile(r"\\[a-zA-Z]+")
 # What follows without a space, such as a comma.
 TAIL = re.compile(r"[^\s]+")
+# A unit stays on the line of its number.
+UNIT = re.compile(r" (?=%|[kMGT]i?B\b|[MGT]?FLOPs?\b|[mµ]?s\b|px\b|nats\b)")
 # em of a relation, of a sign in an index, and of any other sign.
 WIDE, SMALL, SIGN = 1.6, 0.8, 0.66
 
@@ -52,9 +54,10 @@ def kept(command: re.Match) -> str:
 
 
 def keep_places(soup: BeautifulSoup) -> None:
-    """Write its width to each formula of a page, and tie to it what follows at once.
+    """Write its width to each formula of a page, and tie to it what belongs to it.
 
-    A browser may break a line after a formula, even before a comma.
+    A browser may break a line after a formula, even before a comma, and after a number
+    before its unit.
     """
     for formula in soup.select("span.math"):
         tex = formula.get_text().removeprefix(r"\(").removesuffix(r"\)")
@@ -64,3 +67,7 @@ def keep_places(soup: BeautifulSoup) -> None:
             tied = soup.new_tag("span", attrs={"class": "tied"})
             after.replace_with(after[tail.end() :])
             formula.wrap(tied).append(tail[0])
+    for number in soup.select("span.math, span.pasted-text"):
+        after = number.next_sibling
+        if type(after) is NavigableString and UNIT.match(after):
+            after.replace_with("\u00a0" + after[1:])

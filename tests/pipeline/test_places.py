@@ -56,3 +56,19 @@ def test_what_follows_a_formula_at_once_stays_on_its_line(after, tied):
     assert [span.get_text() for span in page.select(".tied")] == (
         [rf"\(Q\){tied}"] if tied else []
     )
+
+
+@pytest.mark.parametrize("after", ["%, as", "GFLOP, and", "MiB", "s.", "nats"])
+def test_a_unit_stays_on_the_line_of_its_number(after):
+    page = BeautifulSoup(
+        f'<p><span class="pasted-text">8</span> {after}</p>', "html.parser"
+    )
+    keep_places(page)
+    assert page.p.get_text() == f"8\u00a0{after}"
+
+
+@pytest.mark.parametrize("after", ["steps", "since then", "GBM", "(s)"])
+def test_a_word_may_begin_a_line(after):
+    page = BeautifulSoup(f'<p><span class="math">8</span> {after}</p>', "html.parser")
+    keep_places(page)
+    assert page.p.get_text() == f"8 {after}"
