@@ -1,12 +1,16 @@
-"""`{how-to-cite}`: the book's own entry for a bibliography, made from CITATION.cff."""
+"""`{how-to-cite}`, the book's own entry, made from CITATION.cff; the order of all."""
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 
 import yaml
 from docutils import nodes
 from pybtex.database import BibliographyData, Entry, Person
+from pybtex.plugin import register_plugin
+from pybtex.style.formatting.plain import Style
+from pybtex.style.sorting.author_year_title import SortingStyle
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -47,6 +51,25 @@ class HowToCite(SphinxDirective):
         return [block]
 
 
+class ByName(SortingStyle):
+    """Sorts as a reader looks: by pybtex, teams in braces and umlauts come after Z."""
+
+    def persons_key(self, persons: list[Person]) -> str:
+        """Return the names without braces and accents."""
+        letters = unicodedata.normalize("NFKD", super().persons_key(persons))
+        return "".join(
+            c for c in letters if not unicodedata.combining(c) and c not in "{}"
+        )
+
+
+class PlainByName(Style):
+    """The plain style of BibTeX, sorted by name."""
+
+    default_sorting_style = "by_name"
+
+
 def setup(app: Sphinx) -> None:
     """Register the directive; called by the extension's own setup."""
+    register_plugin("pybtex.style.sorting", "by_name", ByName)
+    register_plugin("pybtex.style.formatting", "plain_by_name", PlainByName)
     app.add_directive("how-to-cite", HowToCite)

@@ -55,13 +55,18 @@ class Exports(SphinxDirective):
 def keep_first_line(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    """Keep napoleon from reading "Base: why" below a field as a type and a text.
+    """Keep napoleon from reading "Base: why" as a type and a text.
 
-    Our fields have annotations; what stands below them is prose, colons included. An
-    empty comment takes the place of the line that napoleon would split.
+    What stands below a field and below "Returns:" is prose, colons included; types are
+    annotations. An empty comment takes the place of the line that napoleon would split,
+    and an empty type that of what is returned.
     """
     if what in ("attribute", "data", "property"):
         lines[:0] = ["..", ""]
+    for number, line in enumerate(lines[:-1]):
+        if line.strip() in ("Returns:", "Yields:"):
+            text = lines[number + 1].lstrip()
+            lines[number + 1] = lines[number + 1].replace(text, f": {text}")
 
 
 def skip_undocumented(

@@ -9,6 +9,7 @@ such as a slider, is named in `static/widgets.js`.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from bs4 import BeautifulSoup
@@ -17,6 +18,8 @@ from sphinx.application import Sphinx
 from book.site import cards
 from book.site.places import keep_places
 
+# The lines between which a solution's code is left out of its exercise.
+MARK = re.compile(r"[ \t]*### (?:BEGIN|END) SOLUTION[^\n]*")
 STATE = "application/vnd.jupyter.widget-state+json"
 VIEW = "application/vnd.jupyter.widget-view+json"
 DONE = "data-mended"
@@ -46,6 +49,7 @@ def mend(soup: BeautifulSoup) -> None:
     wrap_tables(soup)
     show_explorers(soup)
     keep_places(soup)
+    hide_marks(soup)
 
 
 def name_navigation(soup: BeautifulSoup) -> None:
@@ -90,6 +94,18 @@ def show_explorers(soup: BeautifulSoup) -> None:
             still = soup.new_tag("noscript")
             still.append(BeautifulSoup(frame, "html.parser"))
             view.insert_after(still)
+
+
+def hide_marks(soup: BeautifulSoup) -> None:
+    """Leave out of code what tells an exercise from its solution."""
+    for comment in soup.select(".highlight pre span.c1"):
+        if not MARK.fullmatch(comment.get_text()):
+            continue
+        before, after = comment.previous_sibling, comment.next_sibling
+        if isinstance(before, str) and isinstance(after, str):
+            before.replace_with(before.rstrip(" \t"))
+            after.replace_with(after.removeprefix("\n"))
+            comment.decompose()
 
 
 def first_frame(models: dict, at: str) -> str:

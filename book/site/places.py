@@ -27,6 +27,8 @@ COMMAND = re.compile(r"\\[a-zA-Z]+")
 TAIL = re.compile(r"[^\s]+")
 # A unit stays on the line of its number.
 UNIT = re.compile(r" (?=%|[kMGT]i?B\b|[MGT]?FLOPs?\b|[mµ]?s\b|px\b|nats\b)")
+# A name in code up to this length is not broken at its hyphens.
+SHORT = 20
 # em of a relation, of a sign in an index, and of any other sign.
 WIDE, SMALL, SIGN = 1.6, 0.8, 0.66
 
@@ -54,10 +56,10 @@ def kept(command: re.Match) -> str:
 
 
 def keep_places(soup: BeautifulSoup) -> None:
-    """Write its width to each formula of a page, and tie to it what belongs to it.
+    """Write its width to each formula, and tie together what belongs together.
 
-    A browser may break a line after a formula, even before a comma, and after a number
-    before its unit.
+    A browser may break a line after a formula, even before a comma, between a number
+    and its unit, and within `--option`.
     """
     for formula in soup.select("span.math"):
         tex = formula.get_text().removeprefix(r"\(").removesuffix(r"\)")
@@ -71,3 +73,6 @@ def keep_places(soup: BeautifulSoup) -> None:
         after = number.next_sibling
         if type(after) is NavigableString and UNIT.match(after):
             after.replace_with("\u00a0" + after[1:])
+    for word in soup.select("code span.pre"):
+        if len(word.get_text()) <= SHORT:
+            word["class"].append("tied")

@@ -145,3 +145,20 @@ def test_every_use_in_the_index_is_one(html, article):
             assert f"glossary.html#{term[1]}" in pages[path], (term, name)
             uses += 1
     assert uses > 150
+
+
+def test_what_is_returned_is_prose(article):
+    """Napoleon would take everything before a colon for a type, and set it apart."""
+    terms = [t for t in article("book/api")("dt") if t.text.strip() == "Returns:"]
+    assert len(terms) > 50
+    for term in terms:
+        assert not term.find_next_sibling("dd").select("p > em:first-child")
+
+
+def test_sources_stand_in_the_order_of_names(article):
+    """Teams and umlauts as well; pybtex itself puts both after Z."""
+    entries = article("book/bibliography").select("div.citation p")
+    found = [entry.get_text().replace("\xa0", " ") for entry in entries]
+    near = ["Gemma Team", "Alexander Hägele", "Hugging Face", "Kimi Team", "Biao Zhang"]
+    places = [[text.startswith(name) for text in found].index(True) for name in near]
+    assert places == sorted(places)

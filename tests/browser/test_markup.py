@@ -47,6 +47,20 @@ def test_sources_are_items_of_a_list():
     assert [e["role"] for e in soup.select("[role]")] == ["list", "listitem"]
 
 
+def test_the_marks_of_a_solution_are_not_shown(html):
+    """The lines go whole, and the code between them stays as it is."""
+    code = (
+        '<div class="highlight"><pre>def f():\n    <span class="c1">### BEGIN SOLUTION'
+        '</span>\n    <span class="k">return</span> 1\n    <span class="c1">### END '
+        'SOLUTION</span>\n\n<span class="c1"># why</span>\n</pre></div>'
+    )
+    assert mended(code).pre.get_text() == "def f():\n    return 1\n\n# why\n"
+    pages = sorted(html.glob("solutions/*.html"))
+    assert len(pages) > 5
+    for path in pages:
+        assert "### BEGIN" not in path.read_text("utf-8")
+
+
 def test_a_table_scrolls_in_a_frame_of_its_own():
     soup = mended("<table><tr><td><table></table></td></tr></table>")
     markup.wrap_tables(soup)  # a table that the theme has wrapped is left alone

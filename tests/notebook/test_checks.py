@@ -5,7 +5,7 @@ import torch
 
 from stacklm.notebook import check
 from stacklm.notebook.checking import Check, Mistake, difference, judge, words
-from stacklm.notebook.checks import CHECKS, ex06, plain
+from stacklm.notebook.checks import CHECKS, WIDTH, ex06, plain
 from tests.notebook.references import ANSWERS, measured_rms
 
 MISTAKES = [
@@ -35,7 +35,9 @@ def test_a_stub_is_not_attempted(key, answer, capsys):
 def test_the_right_answer_is_correct(key, capsys):
     check(key, ANSWERS[key])
     verified = CHECKS[key].verified
-    assert capsys.readouterr().out == f"Exercise {key}: correct. {verified}\n"
+    lines = capsys.readouterr().out.splitlines()
+    assert " ".join(lines) == f"Exercise {key}: correct. {verified}"
+    assert max(map(len, lines)) <= WIDTH
 
 
 @pytest.mark.parametrize(("key", "mistake"), MISTAKES)
@@ -99,7 +101,7 @@ def test_one_matrix_at_a_time_is_not_batched():
 def test_an_exception_is_reported_with_its_input_and_raised(capsys):
     with pytest.raises(ZeroDivisionError):
         check("02a", lambda m, n: 1 / (m - m))
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
     assert "raised ZeroDivisionError for (1408, 512): " in out
 
 

@@ -2,10 +2,12 @@
 
 import pkgutil
 from importlib import import_module
+from textwrap import fill
 from typing import Any
 
 from stacklm.notebook.checking import Check, judge
 
+WIDTH = 75  # characters; a page shows a little more without scrolling
 EXERCISES = sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name[:2] == "ex")
 CHECKS: dict[str, Check] = {
     check.key: check
@@ -35,6 +37,7 @@ def check(key: str, answer: Any) -> None:
     if key not in CHECKS:
         raise KeyError(f"no check {key!r}; there are {', '.join(CHECKS)}")
     verdict = judge(CHECKS[key], answer)
-    print(f"Exercise {key}: {verdict.text}")
+    said = f"Exercise {key}: {verdict.text}"
+    print("\n".join(fill(line, WIDTH) for line in said.splitlines()))
     if verdict.error is not None:
         raise verdict.error
