@@ -34,6 +34,14 @@ def test_the_last_head_and_the_threshold_are_named_with_their_numbers():
     assert drawn(top=200).get_ylim() == (0, 200)
 
 
+def test_no_bar_crosses_the_word_of_the_threshold():
+    ax = drawn(before=[120] * 8, after={"once": [100] * 8}, groups=4, top=320)
+    ax.figure.canvas.draw()
+    (word,) = [text for text in ax.texts if text.get_text() == "τ = 100"]
+    first = ax.patches[0].get_window_extent()
+    assert word.get_window_extent().x1 < first.x0
+
+
 def test_groups_are_set_apart():
     ax = drawn([1, 2, 3, 4], {"a": [1, 2, 3, 4]}, groups=2)
     at = ax.get_xticks()

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from stacklm.notebook.figures import style
 from stacklm.notebook.figures.plots import numbers
 
+WORD = 0.15  # of the axes' width, left free for "τ = 100"
 GAP = 0.5  # between KV groups, in widths of a head
 
 
@@ -56,6 +57,9 @@ def head_logits(
             shift = (index - (len(rows) - 1) / 2) * width
             ax.bar(at + shift, row, width=width, color=colour)
             ends.append((at[-1] + 0.4, row[-1], f"{name} {row[-1]:.0f}", colour))
+        left, right = at[0] - 0.5, at[-1] + 0.5
+        # The threshold's word stands in a column of its own: bars would cross it.
+        ax.set_xlim(left - WORD / (1 - WORD) * (right - left), right)
         ax.set_xticks(at, [str(head) for head in heads])
         ax.tick_params(axis="x", length=0)
         ax.grid(axis="x", visible=False)

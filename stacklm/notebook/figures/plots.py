@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from stacklm.notebook.figures import style
+from stacklm.notebook.figures import style, ticks
 
 
 def numbers(values: Any, name: str) -> np.ndarray:
@@ -48,7 +48,7 @@ def lines(
     ylabel: str,
     logx: bool = False,
     logy: bool = False,
-    level: tuple[float, str] | None = None,
+    level: tuple[float, str] | list[tuple[float, str]] | None = None,
     markers: bool = False,
     ylim: tuple[float, float] | None = None,
     ax: Axes | None = None,
@@ -63,6 +63,7 @@ def lines(
         logx: Logarithmic x axis.
         logy: Logarithmic y axis.
         level: A height to compare with, and what it is: a thin guide across the figure.
+            A list draws several.
         markers: Mark each point, for few or unevenly measured ones.
         ylim: Lowest and highest y shown; give it in an explorer, so that frames
             compare.
@@ -89,15 +90,16 @@ def lines(
         ax.set_xscale("log" if logx else "linear")
         ax.set_yscale("log" if logy else "linear")
         if not logx and (x == x.round()).all():
-            ax.xaxis.set_major_locator(MaxNLocator(7, integer=True))
+            ax.xaxis.set_major_locator(ticks.whole_steps())
         for index, row in enumerate(rows.values()):
             look = style.line_style(index)
             ax.plot(x, row, marker="o" if markers else None, markersize=4.5, **look)
-        if level is not None:
-            style.guide(ax, *level)
+        for each in level if isinstance(level, list) else [level]:
+            if each is not None:
+                style.guide(ax, *each)
         if ylim is not None:
             ax.set_ylim(*ylim)
-        style.calm_ticks(ax)
+        style.calm_ticks(ax, x)
         colours = [style.line_style(index)["color"] for index in range(len(rows))]
         ends = [
             (x[-1], row[-1], name, colour)

@@ -18,7 +18,8 @@ import numpy as np
 from IPython.display import display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+
+from stacklm.notebook.figures.ticks import calm_ticks as calm_ticks
 
 INK = "#797979"  # text and axes: the grey with equal contrast on white and #121212
 FAINT = "#7979794d"  # grid and guides
@@ -209,19 +210,11 @@ def line_style(index: int) -> dict[str, Any]:
     return {"color": COLOURS[index], "linestyle": DASHES[index]}
 
 
-def calm_ticks(ax: Axes) -> None:
-    """Leave out the minor ticks of logarithmic axes that span two decades or more.
-
-    Args:
-        ax: Axes with its data drawn.
-    """
-    for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
-        if axis.get_scale() == "log" and high >= 100 * low:
-            axis.set_minor_locator(NullLocator())
-
-
 def label_ends(ax: Axes, ends: list[tuple[float, float, str, str]]) -> None:
     """Write each line's name to the right of its last point, kept from overlapping.
+
+    Lines that run the whole way are named beyond the edge of the axes, so that neither
+    the x axis nor a guide passes under the words.
 
     Args:
         ax: Axes whose limits and scales are final.
@@ -232,8 +225,12 @@ def label_ends(ax: Axes, ends: list[tuple[float, float, str, str]]) -> None:
     ends = sorted(ends, key=lambda end: end[1])
     wanted = [to_axes.transform(end[:2])[1] * height for end in ends]
     spaced = spread(wanted, gap=14.0, top=height)
+    furthest = max((end[0] for end in ends), default=0.0)
     for (x, y, name, colour), old, new in zip(ends, wanted, spaced, strict=True):
-        note(ax, name, x, y, (6, new - old), color=colour)
+        whole = x == furthest
+        where = {"xycoords": ax.get_yaxis_transform()} if whole else {}
+        shift = (4 if whole else 6, new - old)
+        note(ax, name, 1 if whole else x, y, shift, color=colour, **where)
 
 
 def spread(wanted: list[float], gap: float, top: float) -> list[float]:
