@@ -39,8 +39,9 @@ def _line(day: int, draw: Random) -> str:
     degrees, minutes = draw.randrange(60), draw.randrange(60)
     hemisphere, seen = draw.choice("NS"), draw.randrange(4)
     whale, took = draw.choice(WHALES), draw.randrange(seen + 1)
+    whales = "whale" if seen == 1 else "whales"
     return (
         f"Day {day}. Wind {wind}, {force}. "
         f"Latitude {degrees}.{minutes:02d} {hemisphere}. "
-        f"Saw {seen} {whale} whales, took {took}.\n"
+        f"Saw {seen} {whale} {whales}, took {took}.\n"
     )

@@ -53,7 +53,8 @@ def clip_factors(
         return math.sqrt(tau / s) if s > tau else 1.0
 
     grouped = [maxima[i : i + groups] for i in range(0, len(maxima), groups)]
-    return [factor(s) for s in maxima], [factor(max(group)) for group in grouped]
+    queries = [factor(s) for s in maxima]
+    return queries, [factor(max(group)) for group in grouped]
 
 
 @torch.no_grad()

@@ -202,7 +202,7 @@ def wsd_multiplier(
 
 
 def _multiplier(
-    step: int, *, warmup: int, total: int, decay: int, final: float, shape: str
+    step: int, warmup: int, total: int, decay: int, final: float, shape: str
 ) -> float:
     """The four lines of the module's formula; lengths were checked."""
     step = _count("step", step)

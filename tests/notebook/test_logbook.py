@@ -8,7 +8,7 @@ from stacklm.notebook import ship_log
 
 LINE = re.compile(
     r"Day (\d+)\. Wind [NESW]{1,2}, \w+\. Latitude \d{1,2}\.[0-5]\d [NS]\. "
-    r"Saw ([0-3]) (?:sperm|right|fin-back) whales, took ([0-3])\.\n"
+    r"Saw ([0-3]) (?:sperm|right|fin-back) whale(s?), took ([0-3])\.\n"
 )
 
 
@@ -22,8 +22,9 @@ def test_every_line_is_a_day_and_no_more_whales_are_taken_than_seen():
     found = [LINE.fullmatch(line) for line in lines]
     assert all(found)
     assert [int(m[1]) for m in found] == list(range(1, 501))
-    assert all(int(m[3]) <= int(m[2]) for m in found)
-    assert {(int(m[2]), int(m[3])) for m in found} == {
+    assert all(int(m[4]) <= int(m[2]) for m in found)
+    assert all((m[3] == "") == (m[2] == "1") for m in found)
+    assert {(int(m[2]), int(m[4])) for m in found} == {
         (seen, took) for seen in range(4) for took in range(seen + 1)
     }
 
