@@ -87,7 +87,8 @@ def unit_norm(G: Tensor, *, out: Tensor | None = None) -> Tensor:
     peak = torch.maximum(-lowest, highest)  # abs() would copy G
     X = torch.div(G, peak.masked_fill(peak == 0, 1), out=out)
     norm = torch.linalg.vector_norm(X, dim=(-2, -1), keepdim=True)
-    return torch.div(X, norm.clamp(min=1), out=out)  # below 1 only if X is zero
+    # The largest entry is 1 by now: the norm is below 1 only if X is zero.
+    return torch.div(X, norm.clamp(min=1), out=out)
 
 
 def zeropower_via_newtonschulz5(
