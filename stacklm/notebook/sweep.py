@@ -63,9 +63,10 @@ class Rung:
             "muon_peak_lr": muon_lr,
             "adamw_peak_lr": muon_lr / RATIO if adamw_lr is None else adamw_lr,
         }
-        # Validation once, at the end: the loss on the way is that of the batches.
+        # Validation once, at the end: on the way the batches' loss will do.
         watch = RunConfig(
-            validate_every=self.train.total_steps, validate_batches=self.val_batches
+            validate_every=self.train.total_steps,
+            validate_batches=self.val_batches,
         )
         return pretrain(
             self.model,
