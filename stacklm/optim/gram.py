@@ -54,7 +54,12 @@ def gram_iteration(
     return X
 
 
-def _collect(X: Tensor, steps: int, coefficients, product: Callable) -> Tensor:
+def _collect(
+    X: Tensor,
+    steps: int,
+    coefficients: tuple[float, float, float],
+    product: Callable,
+) -> Tensor:
     """The r x r matrix that ``steps`` steps multiply X by."""
     a, b, c = coefficients
     A = product(X, X.mT)  # (K, r, r)
@@ -64,6 +69,7 @@ def _collect(X: Tensor, steps: int, coefficients, product: Callable) -> Tensor:
         q.diagonal(dim1=-2, dim2=-1).add_(a)
         Z = q if Z is None else product(q, Z)
         if step < steps - 1:
-            A = product(q, A)  # by its own name, so that the old one is freed
+            # Under the name of the old A, so that the old one is freed.
+            A = product(q, A)
             A = product(A, q)  # the Gram matrix after this step
     return Z

@@ -9,6 +9,7 @@ metadata.
 from stacklm.notebook.figures.clipping import head_logits
 from stacklm.notebook.figures.curves import u_curve
 from stacklm.notebook.figures.plots import bars, lines
+from stacklm.notebook.figures.roof import roofline
 from stacklm.notebook.figures.sharding import timeline
 from stacklm.notebook.figures.spectra import iterates, spectra, trace
 
@@ -17,6 +18,7 @@ __all__ = [
     "head_logits",
     "iterates",
     "lines",
+    "roofline",
     "spectra",
     "timeline",
     "trace",
