@@ -3,7 +3,8 @@
 The solution is the master copy. In its code, the lines from `### BEGIN SOLUTION` to
 `### END SOLUTION` (the markers of nbgrader and otter) become `raise
 NotImplementedError`; in its Markdown, the lines from `% BEGIN SOLUTION` to `% END
-SOLUTION` go. A code cell tagged `solution-only` goes as a whole.
+SOLUTION` go. A code cell tagged `solution-only` goes as a whole. The sentence that
+leads to the other page of the two leads back.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ PROSE = re.compile(
 CELL = re.compile(r"^```\{code-cell\}.*?^```\n\n?", re.M | re.S)
 MARKER = re.compile(r"(###|%) (BEGIN|END) SOLUTION")
 EQUATION = re.compile(r"\$\$ \(([\w-]+)\)")
+TWIN = re.compile(
+    r"This page has the answers\. \{doc\}`The exercise </exercises/(\w+)>` "
+    r"leaves them out\."
+)
+BACK = r"The answers are on {doc}`a page of their own </solutions/\1>`."
 NOTE = "% Generated from {source}: edit that page and run `make notebooks`.\n\n"
 
 
@@ -44,6 +50,7 @@ def to_exercise(text: str, source: str) -> str:
         )
     text = CODE.sub(r"\g<indent>raise NotImplementedError", text)
     text = PROSE.sub("", text)
+    text = TWIN.sub(BACK, text)
     text = CELL.sub(lambda m: "" if "solution-only" in m[0] else m[0], text)
     if left := MARKER.search(text):
         raise PageError(f"{source}: {left[0]!r} has no partner at the same indentation")

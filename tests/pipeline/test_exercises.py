@@ -14,6 +14,8 @@ kernelspec: {}
 
 Question.
 
+This page has the answers. {doc}`The exercise </exercises/01_one>` leaves them out.
+
 $$ x = 1 $$ (eq-x)
 
 As {eq}`eq-x` says, unlike {eq}`eq-of-another-page`.
@@ -69,6 +71,12 @@ def test_title_and_label_are_the_exercises_own():
     assert "Generated from solutions/01.md" in text
     assert "$$ x = 1 $$ (eq-x-exercise)" in text
     assert "{eq}`eq-x-exercise` says, unlike {eq}`eq-of-another-page`" in text
+
+
+def test_the_link_to_the_other_page_leads_back():
+    text = to_exercise(SOLUTION, "solutions/01.md")
+    assert "</solutions/01_one>" in text
+    assert "</exercises/" not in text
 
 
 @pytest.mark.parametrize(
