@@ -26,7 +26,7 @@ REASONS: dict[str, str] = {
     "warmup_steps": "momentum and second moments need time before full steps are safe; "
     "a twentieth of the run",
     "total_steps": "tokens over tokens per step, to the nearest step",
-    "decay_frac": "most of the loss that decay brings comes within a tenth of the run",
+    "decay_frac": "most of the gain that decay brings comes within a tenth of the run",
     "micro_batch_size": "as large as memory allows; only its product with "
     "grad_accum_steps enters the result",
     "seq_len": "the context that the model is to have",
