@@ -82,7 +82,7 @@ def predict(work: Work, machine: Machine) -> dict[str, float]:
         machine: Where.
 
     Returns:
-        {term: seconds}; the step takes their sum.
+        ``{term: seconds}``; the step takes their sum.
     """
     rates = astuple(machine)[: len(TERMS)]
     parts = zip(TERMS, work.amounts(machine.cores), rates, strict=True)
