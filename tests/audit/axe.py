@@ -21,13 +21,15 @@ OPTIONS = {
     "rules": {"label-content-name-mismatch": {"enabled": True}},
     "resultTypes": ["violations"],
 }
-# The theme sets the tab stops of what scrolls 300 ms after the window's last change.
-AFTER_RESIZE = 600
+# reading.js sets the tab stops of what scrolls when the page is at rest.
+STOPS_SET = """() => [...document.querySelectorAll(
+    "#main-content :is(pre, .pst-scrollable-table-container)")]
+  .every((e) => e.scrollWidth <= e.clientWidth || e.tabIndex === 0)"""
 # What a reader can unfold is part of the page, and axe passes over what is hidden.
 # What is out of view has no layout (book.css), so axe would read no colour there.
 UNFOLD = """() => {
   document.querySelectorAll("article details").forEach((e) => { e.open = true; });
-  document.querySelectorAll("article section").forEach((e) => {
+  document.querySelectorAll("article :is(section, dl)").forEach((e) => {
     e.style.contentVisibility = "visible";
   });
 }"""
@@ -57,7 +59,7 @@ def faults_at(page: Page, width: int) -> list[str]:
     page.set_viewport_size({"width": width, "height": 900})
     page.evaluate(UNFOLD)
     chromium.settle(page)
-    page.wait_for_timeout(AFTER_RESIZE)
+    page.wait_for_function(STOPS_SET)
     return faults(page)
 
 
