@@ -30,7 +30,7 @@
     }
   }
 
-  // book.css hides the TeX of what will be drawn. If nothing can draw it, it is shown.
+  // mathematics.css hides the TeX of what will be drawn. If nothing can draw it, it is shown.
   const showTeX = () => document.documentElement.classList.add("tex-shown");
   addEventListener("error", ({ target }) => /\/mathjax\//.test(target.src) && showTeX(), true);
   setTimeout(() => document.querySelector("mjx-container") || showTeX(), PATIENCE);
