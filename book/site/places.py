@@ -1,8 +1,9 @@
-"""The place of a formula in its line: how wide it will be, and what stays beside it.
+"""The place of a formula: how wide and tall it will be, and what stays beside it.
 
 The TeX of a formula is longer than what is drawn. Where a line breaks earlier for it,
-everything below moves when the formula comes. The estimate is within half an em on
-average (a line of least squares through 242 formulas of six pages).
+everything below moves when the formula comes. The width is within a third of an em on
+average and 2 em at most (least squares through the 355 formulas of all pages), the
+height of an equation within 1.4 em (all 36), where one height for all was 8 em wrong.
 """
 
 from __future__ import annotations
@@ -11,26 +12,42 @@ import re
 
 from bs4 import BeautifulSoup, NavigableString
 
-# Relations and signs of operation have room on both sides.
-RELATION = re.compile(
-    r"\\(?:leq?|geq?|neq?|approx|in|to|cdot|times|sim|propto|pm|ll|gg|equiv|mapsto"
-    r"|(?:left|right)arrow)\b|[=<>+\-]"
-)
-# Drawn as nothing, or as the letters in their braces.
-UNSEEN = re.compile(
-    r"\\(?:left|right|[bB]igg?[lr]?|math\w+|operatorname|text|sqrt|t?frac|quad|hat|bar"
-    r"|tilde|displaystyle)(?![a-zA-Z])|\\[,;!]|[\s~&]"
-)
-INDEX = re.compile(r"[_^](?:\{([^}]*)\}|(.))")
-COMMAND = re.compile(r"\\[a-zA-Z]+")
+# What a formula is made of, in the order in which it is taken out, and how many em each
+# takes: drawn as nothing, names and arrows, roots, relations, operations, points,
+# capitals and other commands, any other sign.
+END = r"(?![a-zA-Z])"
+KINDS = [
+    (re.compile(pattern), em)
+    for pattern, em in (
+        (
+            rf"\\(?:left|right|[bB]igg?[lr]?|math\w+|text|t?frac|hat|bar|tilde|quad"
+            rf"|displaystyle){END}|[{{}}&~]",
+            0.0,
+        ),
+        (
+            rf"\\(?:max|min|log|exp|tanh|cosh|det|tr|dim|sum|operatorname|mapsto"
+            rf"|(?:left|right)arrow){END}",
+            2.25,
+        ),
+        (rf"\\sqrt{END}", 1.15),
+        (rf"\\(?:[lg]eq?|neq?|approx|in|to|sim|propto|ll|gg|equiv){END}|[=<>]", 1.7),
+        (rf"\\(?:times|pm|odot){END}|[+\-]", 1.45),
+        (rf"\\cdot{END}|\\?[,;:!]|[.|]", 0.6),
+        (r"\\[a-zA-Z]+|[A-Z]", 1.05),
+        (r"\S", 0.62),
+    )
+]
+INDEX = re.compile(r"[_^](?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\\[a-zA-Z]+|.))")
+SMALL = 0.6  # an index beside a sign of the line
 # What follows without a space, such as a comma.
 TAIL = re.compile(r"[^\s]+")
 # A unit stays on the line of its number.
 UNIT = re.compile(r" (?=%|[kMGT]i?B\b|[MGT]?FLOPs?\b|[mµ]?s\b|px\b|nats\b)")
 # A name in code up to this length is not broken at its hyphens.
 SHORT = 20
-# em of a relation, of a sign in an index, and of any other sign.
-WIDE, SMALL, SIGN = 1.6, 0.8, 0.66
+# em of a line of an equation: with a fraction, with signs below an operator, plain.
+FRACTION, BELOW, PLAIN = 3.3, 2.8, 1.55
+UNDER = re.compile(r"\\(?:sum|max|min|prod)\s*_")
 
 
 def width(tex: str) -> float:
@@ -41,22 +58,35 @@ def width(tex: str) -> float:
 
     Example:
         >>> round(width(r"\gamma_q = 1"), 2)
-        3.72
+        3.74
     """
-    text, relations = RELATION.subn("", UNSEEN.sub("", COMMAND.sub(kept, tex)))
-    index = sum(len(group or one) for group, one in INDEX.findall(text))
-    signs = len(re.sub(r"[{}\\]", "", INDEX.sub("", text)))
-    return WIDE * relations + SMALL * index + SIGN * signs
+    em = sum(SMALL * width(group or one) for group, one in INDEX.findall(tex))
+    tex = INDEX.sub("", tex)
+    for pattern, each in KINDS:
+        tex, count = pattern.subn("", tex)
+        em += each * count
+    return em
 
 
-def kept(command: re.Match) -> str:
-    """Return a command that has a width of its own rule, or one sign for another."""
-    own = RELATION.fullmatch(command[0]) or UNSEEN.fullmatch(command[0])
-    return command[0] if own else "x"
+def height(tex: str) -> float:
+    r"""Estimate the height of an equation that stands by itself, in em.
+
+    Args:
+        tex: What stands between the delimiters; lines end with two backslashes.
+
+    Example:
+        >>> round(height(r"a &= \sum_i b_i \\ &= \frac{c}{d}"), 2)
+        6.1
+    """
+    tall = 0.0
+    for line in tex.split(r"\\"):
+        below = BELOW if UNDER.search(line) else PLAIN
+        tall += FRACTION if r"\frac" in line else below
+    return tall
 
 
 def keep_places(soup: BeautifulSoup) -> None:
-    """Write its width to each formula, and tie together what belongs together.
+    """Write its size to each formula, and tie together what belongs together.
 
     A browser may break a line after a formula, even before a comma, between a number
     and its unit, and within `--option`.
@@ -69,6 +99,8 @@ def keep_places(soup: BeautifulSoup) -> None:
             tied = soup.new_tag("span", attrs={"class": "tied"})
             after.replace_with(after[tail.end() :])
             formula.wrap(tied).append(tail[0])
+    for equation in soup.select("div.math"):
+        equation["style"] = f"--room:{height(equation.get_text()):.1f}em"
     for number in soup.select("span.math, span.pasted-text"):
         after = number.next_sibling
         if type(after) is NavigableString and UNIT.match(after):

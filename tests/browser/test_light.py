@@ -143,6 +143,42 @@ def test_no_block_out_of_view_is_asked_how_wide_it_is(contexts, http_base):
     page.close()
 
 
+DRAWN = """[...document.querySelectorAll(".math")]
+    .every((formula) => formula.querySelector("mjx-container"))"""
+MOVES = """() => new PerformanceObserver((list) => {
+    window.moved = (window.moved || 0) + list.getEntries().reduce((a, e) => a + e.value, 0);
+}).observe({type: "layout-shift", buffered: true})"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["exercises/02_rms_and_scale", "chapters/09_wsd"])
+def test_lines_stay_where_they_are_while_a_page_is_drawn(browser, http_base, name):
+    """On a phone, first visit: neither formulas nor the theme's script move them."""
+    context = browser.new_context(viewport={"width": 412, "height": 823})
+    page = context.new_page()
+    page.add_init_script(f"({MOVES})()")
+    late = ("**/pydata-sphinx-theme.js", "**/mathjax/es5/core.js")  # as over a network
+    for script in late:
+        page.route(script, lambda route: (page.wait_for_timeout(500), route.continue_()))
+    page.goto(f"{http_base}{name}.html", wait_until="load")
+    page.wait_for_function(DRAWN)
+    assert page.evaluate("window.moved || 0") < 0.05  # Lighthouse's full marks: 0.1
+    context.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_a_page_has_the_readers_colours_before_the_theme_starts(
+    browser, http_base, mode
+):
+    context = browser.new_context(color_scheme=mode)
+    page = context.new_page()
+    page.route("**/pydata-sphinx-theme.js", lambda route: route.abort())
+    page.goto(http_base + "book/notation.html", wait_until="load")
+    assert page.evaluate("document.documentElement.dataset.theme") == mode
+    context.close()
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("lost", ["**/mathjax/es5/core.js", "**/mathjax/**"])
 def test_without_mathjax_its_tex_is_read(contexts, http_base, lost):

@@ -3,7 +3,7 @@
 import pytest
 from bs4 import BeautifulSoup
 
-from book.site.places import keep_places, width
+from book.site.places import height, keep_places, width
 
 
 @pytest.mark.parametrize(
@@ -11,29 +11,45 @@ from book.site.places import keep_places, width
     [
         (r"W_Q", 1.5),
         (r"\varepsilon", 0.5),
-        (r"s = q \cdot k / \sqrt{d_h}", 8.3),
+        (r"s = q \cdot k / \sqrt{d_h}", 7.4),
         (r"t_F, t_b, t_0, t_c", 5.9),
         (r"\max(m, n)", 5.8),
+        (r"1408 \times 512", 5.8),
+        (r"v \leftarrow \beta_2 v + (1 - \beta_2) g^2", 11.7),
     ],
 )
 def test_a_formula_gets_about_the_room_that_it_takes(tex, drawn):
-    assert width(tex) == pytest.approx(drawn, abs=2)
+    assert width(tex) == pytest.approx(drawn, abs=1.3)
+
+
+@pytest.mark.parametrize(
+    ("tex", "drawn"),  # em, as MathJax drew them, without the margins
+    [
+        (r"t = F t_F + b\, t_b .", 1.3),
+        (r"O^\top O = \sum_s O_s^\top O_s", 2.9),
+        (r"\mathrm{RMS}(O) = \frac{\lVert O \rVert_F}{\sqrt{mn}} .", 3.4),
+        (r"s &= \frac{q \cdot k}{\sqrt{d_h}}, \\ q &= W_Q x .", 5.1),
+        (r"t \begin{cases} W & a \\ 1 & b \\ p & c \\ 0 & d \end{cases}", 6.1),
+    ],
+)
+def test_an_equation_gets_about_the_height_that_it_takes(tex, drawn):
+    assert height(tex) == pytest.approx(drawn, abs=0.5)
 
 
 def test_what_is_not_drawn_takes_no_room():
     assert width(r"\left( x \right)") == width("(x)")
-    assert width(r"\mathrm{d}\,x") == width("dx")
-    assert width(r"\lefteqn") == width("x")  # no \left
+    assert width(r"\mathrm{d}x") == width("dx")
+    assert width(r"\lefteqn") == width(r"\alpha")  # no \left
     assert width("x_{ij}") > width("x_i") > width("x")
 
 
-def test_formulas_of_a_line_are_marked_and_those_of_their_own_are_not():
+def test_a_formula_in_a_line_keeps_its_width_and_an_equation_its_height():
     page = BeautifulSoup(
         r'<span class="math">\(W_Q\)</span><div class="math">\[x\]</div>', "html.parser"
     )
     keep_places(page)
     assert page.span["style"] == f"--room:{width('W_Q'):.1f}em"
-    assert "style" not in page.div.attrs
+    assert page.div["style"] == f"--room:{height('x'):.1f}em"
 
 
 @pytest.mark.parametrize(
