@@ -94,8 +94,9 @@ mutants: set-up-test
 	@$(RUN) -m tests.mutants $(ARGS)
 
 N ?= 20
+FROM ?= 1
 stability: set-up-test
-	@$(RUN) -m tests.stability -n $(N)
+	@$(RUN) -m tests.stability -n $(N) --from $(FROM)
 
 # What is too long for every run; a sample of each part is in `make test`.
 AUDIT := axe lighthouse colab links

@@ -6,7 +6,7 @@ An address under which there is no page gets 404.html, as there.
 import gzip
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from mimetypes import guess_type
@@ -38,6 +38,11 @@ class Pages(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     start = prefix()
+
+    def handle(self) -> None:
+        """Take requests until the browser has gone, with or without a goodbye."""
+        with suppress(ConnectionError):
+            super().handle()
 
     def do_GET(self) -> None:  # the name that http.server calls
         name = unquote(urlsplit(self.path).path)

@@ -1,10 +1,12 @@
 """Run all notebooks again and again, in other settings each time, and report flakes.
 
     make stability N=20
+    make stability N=20 FROM=11     the last ten of them, after a break
 
 Results must not depend on the number of threads, on what instructions the processor
 has, or on the order of the files. The settings are taken by turns, so N = 4 has each
-once; from run to run the files are shuffled by another seed.
+once; from run to run the files are shuffled by another seed. Both follow from the
+number of a run, so runs 11 to 20 are the same whenever they are made.
 """
 
 from __future__ import annotations
@@ -64,12 +66,15 @@ def main() -> int:
     """Run the command; the exit status is 1 if a cell failed in any run."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("-n", type=int, default=20, help="runs (default: 20)")
+    parser.add_argument("--from", type=int, default=1, dest="first", help="first run")
     parser.add_argument(
         "folders", nargs="*", default=["chapters", "exercises", "solutions"]
     )
     args = parser.parse_args()
+    if not 1 <= args.first <= args.n:
+        parser.error(f"runs are 1 to {args.n}, and --from is {args.first}")
     flakes = collections.Counter()
-    for number in range(args.n):
+    for number in range(args.first - 1, args.n):
         setting = list(SETTINGS)[number % len(SETTINGS)]
         begin = time.monotonic()
         failed, last = once(setting, notebooks(number, args.folders))
@@ -80,7 +85,7 @@ def main() -> int:
         sys.stdout.flush()
     for (cell, setting), times in sorted(flakes.items()):
         print(f"flake: {cell}, {times} times with {setting}")
-    print(f"{len(flakes)} flakes in {args.n} runs")
+    print(f"{len(flakes)} flakes in runs {args.first} to {args.n}")
     return 1 if flakes else 0
 
 
