@@ -51,9 +51,13 @@ def once(setting: str, files: list[str]) -> tuple[list[str], str]:
     Raises:
         RuntimeError: pytest ran nothing.
     """
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"]
-    command += ["--nbval", "--nbval-cell-timeout=300", "-p", "no:cacheprovider", *files]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **SETTINGS[setting]}
+    changes = SETTINGS[setting]
+    # More threads than cores wait for each other, and a cell meets its limit.
+    workers = max(1, (os.cpu_count() or 1) // int(changes["OMP_NUM_THREADS"]))
+    command = [sys.executable, "-m", "pytest", "-q", "-n", f"{workers}"]
+    command += ["--dist", "loadfile", "-p", "no:cacheprovider"]
+    command += ["--nbval", "--nbval-cell-timeout=300", *files]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **changes}
     run = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True
     )
