@@ -22,10 +22,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from tests.served import prefix
+
 ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "_build" / "html"
 ASKED = ROOT / "_build" / "linkcheck" / "output.json"
 LEADS = {"a": "href", "link": "href", "img": "src", "script": "src", "source": "src"}
+# Shown for any address, so its own links begin at the book's place on its host.
+ANYWHERE = "404.html"
 INLINE = ("data", "blob", "javascript", "mailto")
 
 
@@ -77,11 +81,13 @@ def faults(path: Path, html: Path = HTML) -> Iterator[str]:
         parts = urlsplit(target)
         if outside(target) or parts.scheme in INLINE:
             continue
-        name = path.relative_to(html)
-        if parts.scheme or parts.path.startswith("/"):
+        name, folder, to = path.relative_to(html), path.parent, unquote(parts.path)
+        if str(name) == ANYWHERE and to.startswith(prefix()):
+            folder, to = html, to.removeprefix(prefix())
+        if parts.scheme or to.startswith("/"):
             yield f"{name}: {target} works on one machine only; make it relative"
             continue
-        found = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+        found = (folder / to).resolve() if to else path
         if not found.is_file() or html.resolve() not in found.resolve().parents:
             yield f"{name}: {target} leads to no file of the book; mend the link"
             continue

@@ -3,10 +3,30 @@
 import pytest
 
 from tests.audit import links
+from tests.served import prefix
 
 
 def test_links_inside_lead_somewhere(html, page_name):
     assert list(links.faults(html / page_name, html)) == []
+
+
+def test_links_of_404_lead_somewhere_from_any_address(html):
+    """It is not among the pages of a folder, but the audit reads it too."""
+    page = html / links.ANYWHERE
+    assert page in links.pages(html)
+    assert list(links.faults(page, html)) == []
+
+
+def test_a_broken_link_of_404_is_named(tmp_path):
+    page = tmp_path / links.ANYWHERE
+    page.write_text(
+        f'<a href="{prefix()}404.html">x</a><a href="{prefix()}gone.html">x</a>'
+        '<a href="/elsewhere.html">x</a>'
+    )
+    gone, elsewhere = links.faults(page, tmp_path)
+    assert "gone.html leads to no file of the book" in gone
+    assert "works on one machine only" in elsewhere
+    links.read.cache_clear()
 
 
 @pytest.fixture
