@@ -134,6 +134,14 @@ def test_the_index_lists_every_term_and_every_name(root, html, article):
     assert not any("solutions" in use for use in uses)
 
 
+def test_every_term_is_used_somewhere(article):
+    """One that no page uses is no help in the margin, and a dead end in the index."""
+    entries = [entry.select("a") for entry in article("book/subjects").select("li")]
+    terms = [links for links in entries if links[0]["href"].startswith("glossary")]
+    assert len(terms) > 80
+    assert [links[0].get_text() for links in terms if len(links) == 1] == []
+
+
 def test_every_use_in_the_index_is_one(html, article):
     pages, uses = {}, 0
     for entry in article("book/subjects").select("li"):
