@@ -39,10 +39,16 @@ KINDS = [
 ]
 INDEX = re.compile(r"[_^](?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\\[a-zA-Z]+|.))")
 SMALL = 0.6  # an index beside a sign of the line
-# What follows without a space, such as a comma.
-TAIL = re.compile(r"[^\s]+")
 # A unit stays on the line of its number.
 UNIT = re.compile(r" (?=%|[kMGT]i?B\b|[MGT]?FLOPs?\b|[mµ]?s\b|px\b|nats\b)")
+# What stays with a formula: a unit, or what follows without a space, such as a comma.
+TAIL = re.compile(rf"(?:{UNIT.pattern})?\S+")
+# Names with a hyphen, and names with a number or a letter behind them.
+NAME = re.compile(r"\b(?:Stack-100M|QK-[Nn]orm|QK-[Cc]lip|log-sum-exp|Moby-Dick)\b")
+NUMBERED = re.compile(
+    r"\b([Cc]hapter|[Ee]xercise|[Ss]olution|[Pp]art) (?=\d+\b|[a-d]\b)"
+)
+CODE = ("pre", "code", "script", "style", "svg")
 # A name in code up to this length is not broken at its hyphens.
 SHORT = 20
 # em of a line of an equation: with a fraction, with signs below an operator, plain.
@@ -101,10 +107,28 @@ def keep_places(soup: BeautifulSoup) -> None:
             formula.wrap(tied).append(tail[0])
     for equation in soup.select("div.math"):
         equation["style"] = f"--room:{height(equation.get_text()):.1f}em"
-    for number in soup.select("span.math, span.pasted-text"):
+    for number in soup.select("span.pasted-text"):
         after = number.next_sibling
         if type(after) is NavigableString and UNIT.match(after):
             after.replace_with("\u00a0" + after[1:])
-    for word in soup.select("code span.pre"):
-        if len(word.get_text()) <= SHORT:
-            word["class"].append("tied")
+    for code in soup.select("code:has(span.pre)"):
+        if len(code.get_text()) <= SHORT:
+            code["class"] = [*code.get("class", []), "tied"]
+    keep_names(soup)
+
+
+def keep_names(soup: BeautifulSoup) -> None:
+    """Let no line end within a name: after its hyphen or before its number."""
+    for text in (soup.main or soup).find_all(string=True):
+        if type(text) is not NavigableString or text.find_parent(CODE):
+            continue
+        said = NUMBERED.sub("\\1\u00a0", text)
+        parts = NAME.split(said)
+        if said == text and len(parts) == 1:
+            continue
+        pieces = [NavigableString(parts[0])]
+        for name, after in zip(NAME.findall(said), parts[1:], strict=True):
+            tied = soup.new_tag("span", attrs={"class": "tied"})
+            tied.string = name
+            pieces += [tied, NavigableString(after)]
+        text.replace_with(*pieces)

@@ -121,6 +121,9 @@ class LearningPaths(SphinxDirective):
         rows = []
         for line in self.content:
             wish, _, listed = line.partition(": ")
+            wished = nodes.paragraph(
+                "", "", *self.state.inline_text(wish, self.lineno)[0]
+            )
             pages = [name.strip(" `") for name in listed.split(",")]
             links, before = nodes.paragraph(), ""
             for page in existing(self.env, pages):
@@ -128,7 +131,7 @@ class LearningPaths(SphinxDirective):
                 links += link_to(page, short_name(page, before))
                 before = page
             times = read_time(self.env, pages), run_time(self.env, pages)
-            rows.append((wish, links, *times))
+            rows.append((wished, links, *times))
         return [table(("you want to", "pages", "read", "run"), rows, (5, 4, 1, 1))]
 
 
@@ -147,7 +150,9 @@ def short_name(page: str, before: str) -> str:
     number, _, rest = name.partition("_")
     if not rest:
         return name
-    return f"exercise {int(number)}" if folder == "exercises" else number
+    if folder == "exercises":
+        return f"exercise\N{NO-BREAK SPACE}{int(number)}"
+    return number
 
 
 class RunTimes(SphinxDirective):
@@ -184,7 +189,10 @@ def times_of(found: dict) -> nodes.table:
     """The table of one recording: one row a notebook, and their sum."""
     keys = ("set_up_seconds", "cell_seconds")
     rows = [
-        (nodes.paragraph("", "", link_to(name)), *(f"{row[key]:.1f} s" for key in keys))
+        (
+            nodes.paragraph("", "", link_to(name)),
+            *(f"{row[key]:.1f}\N{NO-BREAK SPACE}s" for key in keys),
+        )
         for name, row in found["notebooks"].items()
     ]
     all_rows = found["notebooks"].values()

@@ -110,7 +110,7 @@ def h100(gpus: int) -> Machine:
     """So many H100: by NVLink within a node, by InfiniBand between nodes.
 
     Args:
-        gpus: W.
+        gpus: GPUs, W of them.
 
     Returns:
         Its rates, a device for each rank.
@@ -129,7 +129,7 @@ def estimate(model: str, gpus: int, *, tokens: int = TOKENS) -> Estimate:
 
     Args:
         model: One of ``MODELS``.
-        gpus: W.
+        gpus: GPUs, W of them.
         tokens: Of all GPUs together.
 
     Returns:

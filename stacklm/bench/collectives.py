@@ -98,7 +98,7 @@ def least_bytes(
 
     Somewhere a matrix must be whole, and a rank begins with at most ceil(m/S) of its
     rows: the others come in. Afterwards R*m rows of the result must lie on ranks, and
-    those that its maker keeps are again at most ceil(m/S): the others go out.
+    those that its maker keeps are again at most ceil(m/S): the others go out::
 
         in   (m - ceil(m/S)) * n * itemsize
         out  (R*m - ceil(m/S)) * n * out_itemsize
@@ -108,8 +108,8 @@ def least_bytes(
 
     Args:
         shapes: (m, n) of every matrix.
-        replicas: R.
-        shards: S; rows are cut as ``torch.chunk`` does it.
+        replicas: Replicas, R of them.
+        shards: Shards, S of them; rows are cut as ``torch.chunk`` does it.
         itemsize: Bytes of an entry on its way in.
         out_itemsize: Bytes of an entry on its way out; None: as on its way in.
 

@@ -109,8 +109,8 @@ def work_of(
 
     Args:
         shapes: (m, n) of every matrix.
-        shards: S.
-        replicas: R.
+        shards: Shards, S of them.
+        replicas: Replicas, R of them.
         flops: Of orthogonalizing an m x n matrix.
         itemsize: Bytes of an entry at home and on its way in.
         out_itemsize: Bytes of an entry on its way out; None: as on its way in.

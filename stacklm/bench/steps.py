@@ -126,7 +126,7 @@ def step_traffic(
     Args:
         name: One of ``OPTIMIZERS``.
         shapes: (m, n) of every matrix.
-        replicas: R.
+        replicas: Replicas, R of them.
 
     Returns:
         Counts and bytes of the second step: the first also makes groups.
@@ -148,7 +148,7 @@ def make_ready(
     Args:
         name: One of ``OPTIMIZERS``, or ``ALONE``: ours, whole, in this process.
         shapes: (m, n) of every matrix.
-        replicas: R.
+        replicas: Replicas, R of them.
     """
     alone = name == ALONE
     mesh = None if alone else mesh_of(replicas)
@@ -171,7 +171,7 @@ def timed_step(
     Args:
         name: As for ``make_ready``, which must have been called.
         shapes: (m, n) of every matrix.
-        replicas: R.
+        replicas: Replicas, R of them.
         threads: Of this rank.
 
     Returns:

@@ -37,7 +37,7 @@ def build(
 
     Args:
         shapes: (m, n) of each weight.
-        replicas: R.
+        replicas: Replicas, R of them.
         options: Of ``Muon``.
 
     Returns:
@@ -98,7 +98,7 @@ def train(shapes: Shapes, steps: int, replicas: int = 1) -> dict[str, Tensor]:
     Args:
         shapes: (m, n) of each weight.
         steps: How many.
-        replicas: R.
+        replicas: Replicas, R of them.
 
     Returns:
         Weights and momentum, whole.
@@ -113,7 +113,7 @@ def traffic(shapes: Shapes, replicas: int = 1, **options) -> Traffic:
 
     Args:
         shapes: (m, n) of each weight.
-        replicas: R.
+        replicas: Replicas, R of them.
         options: Of ``Muon``.
 
     Returns:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import takewhile
+from textwrap import wrap
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -25,6 +26,8 @@ from stacklm.optim.sighting import Sighting, Verdict
 # Parts that DDP, torch.compile, FSDP and checkpointing put into names.
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 FREEZE = "freeze it with requires_grad_(False)"
+# Columns of the table, if names leave the reason this many of them.
+WIDTH, REASON = 78, 16
 TITLES = {"muon": "Muon", "adamw": "AdamW", "frozen": "frozen"}
 
 
@@ -107,8 +110,9 @@ def format_routes(routes: list[Route]) -> str:
         routes: From ``audit``.
 
     Returns:
-        Text: optimizer, name with * for the layer, count, shape and reason; then the
-        number of tensors and of parameters on each optimizer.
+        Text: optimizer, name with * for the layer, count, shape and reason, which
+        goes on under itself where 78 columns do not hold it; then the number of
+        tensors and of parameters on each optimizer.
     """
     counts: Counter[tuple] = Counter()
     for r in routes:
@@ -121,14 +125,17 @@ def format_routes(routes: list[Route]) -> str:
     rows = [("optimizer", "parameter", "count", "shape", "reason")]
     rows += [(TITLES[o], n, str(counts[o, n, s, r]), s, r) for o, n, s, r in order]
     wide = [max(len(row[i]) for row in rows) for i in range(4)]
-    lines = [
-        f"{o:<{wide[0]}}  {n:<{wide[1]}}  {c:>{wide[2]}}  {s:<{wide[3]}}  {r}"
-        for o, n, c, s, r in rows
-    ]
+    left = sum(wide) + 2 * len(wide)
+    lines = []
+    for o, n, c, s, r in rows:
+        held = wrap(r, max(REASON, WIDTH - left), break_on_hyphens=False)
+        line = f"{o:<{wide[0]}}  {n:<{wide[1]}}  {c:>{wide[2]}}  {s:<{wide[3]}}  "
+        lines.append(line + f"\n{'':{left}}".join(held))
     for key, title in TITLES.items():
         sizes = [r.numel for r in routes if r.optimizer == key]
         if sizes:
-            lines.append(f"{title}: {len(sizes)} tensors, {sum(sizes):,} parameters")
+            many = f"{len(sizes)} tensor{'s' * (len(sizes) > 1)}"
+            lines.append(f"{title}: {many}, {sum(sizes):,} parameters")
     return "\n".join(lines)
 
 

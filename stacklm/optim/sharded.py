@@ -68,8 +68,8 @@ def schedule(
     Args:
         matrices: All of them, in the same order everywhere.
         costs: FLOPs to orthogonalize each.
-        replicas: R.
-        shards: S.
+        replicas: Replicas, R of them.
+        shards: Shards, S of them.
 
     Returns:
         The classes, the most expensive matrices first.

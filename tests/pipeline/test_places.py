@@ -88,3 +88,40 @@ def test_a_word_may_begin_a_line(after):
     page = BeautifulSoup(f'<p><span class="math">8</span> {after}</p>', "html.parser")
     keep_places(page)
     assert page.p.get_text() == f"8 {after}"
+
+
+@pytest.mark.parametrize(
+    ("said", "tied"),
+    [
+        ("QK-norm and QK-clip", ["QK-norm", "QK-clip"]),
+        ("of Stack-100M.", ["Stack-100M"]),
+        ("a QK-normal day", []),
+    ],
+)
+def test_a_name_is_not_broken_at_its_hyphen(said, tied):
+    page = BeautifulSoup(f"<p>{said}</p><pre>QK-norm</pre>", "html.parser")
+    keep_places(page)
+    assert page.p.get_text() == said
+    assert [span.get_text() for span in page.select(".tied")] == tied
+
+
+@pytest.mark.parametrize("name", ["chapter 2", "Exercise 11", "part b", "Chapter 3"])
+def test_a_number_stays_on_the_line_of_what_it_numbers(name):
+    page = BeautifulSoup(f"<p>in <a>{name}</a>, so</p>", "html.parser")
+    keep_places(page)
+    assert page.a.string == name.replace(" ", "\u00a0")
+
+
+@pytest.mark.parametrize("said", ["part and", "parts 3", "chapter one", "a part by"])
+def test_other_words_may_part(said):
+    page = BeautifulSoup(f"<p>{said}</p>", "html.parser")
+    keep_places(page)
+    assert page.p.string == said
+
+
+def test_a_unit_is_tied_to_a_formula():
+    page = BeautifulSoup(
+        r'<p><span class="math">\(2m\)</span> FLOPs;</p>', "html.parser"
+    )
+    keep_places(page)
+    assert page.find(class_="tied").get_text() == r"\(2m\) FLOPs;"

@@ -66,7 +66,7 @@ FACTORS = Check(
     beyond=lambda answer: _safely(_copes_with_what_is_calm, answer),
     verified=(
         "Your factors agree with ones computed from logarithms, in three layers, and "
-        "leave calm heads and heads that were not measured alone."
+        "leave alone what is calm and what was not measured."
     ),
     mistakes=(
         Mistake(

@@ -59,8 +59,8 @@ BRANCH = Check(
     cases=_cases,
     expected=_by_interpolation,
     verified=(
-        "Your schedule agrees with straight lines between its corners and the root of "
-        "what they take away, at both sides of every border of four branches."
+        "Your schedule agrees with interpolation, with the root taken in the decay, on "
+        "both sides of every border of the phases of four branches."
     ),
     mistakes=(
         Mistake(
