@@ -136,3 +136,32 @@ def test_every_explorer_reaches_its_page(root, html):
             views = sum(WIDGET in output.get("data", {}) for output in outputs)
             page = html / folder / f"{notebook.stem}.html"
             assert page.read_text("utf-8").count(f'"{WIDGET}"') == views, page.name
+
+
+@pytest.mark.browser
+def test_controls_of_a_phone_end_where_the_text_ends(
+    browser, http_base, visit_in, widget_page
+):
+    """A frame goes from edge to edge; what is read or touched does not."""
+    context = browser.new_context(viewport={"width": 390, "height": 800})
+    page = visit_in(context, http_base, widget_page).page
+    page.add_style_tag(content="* { content-visibility: visible !important }")
+    text = page.locator("article h1").bounding_box()
+    parts = page.locator(".widget-subarea :is(select, button, .widget-readout)").all()
+    boxes = [part.bounding_box() for part in parts if part.is_visible()]
+    assert boxes
+    assert max(b["x"] + b["width"] for b in boxes) <= text["x"] + text["width"] + 1
+    assert min(b["x"] for b in boxes) >= text["x"] - 1
+    context.close()
+
+
+@pytest.mark.browser
+def test_a_frame_is_as_wide_as_the_text_whatever_its_caption(
+    visit, http_base, widget_page
+):
+    page = visit(http_base, widget_page).page
+    page.add_style_tag(content="* { content-visibility: visible !important }")
+    for area in page.locator(".widget-subarea:has(figure)").all():
+        room = area.bounding_box()["width"]
+        figure = area.locator("figure:visible").first
+        assert figure.bounding_box()["width"] > room - 10
