@@ -93,6 +93,17 @@ def test_only_the_constraints_keep_exchanges_out_of_the_loop(found, mesh):
 
 
 @pytest.mark.parametrize("mesh", MESHES)
+def test_zero_matrices_make_an_uneven_stack_move_like_an_even_one(found, mesh):
+    """Without them the partitioner copies everything everywhere on two axes."""
+    seen = found["uneven"][mesh]
+    replicas = {"1x4": 1, "2x2": 2}[mesh]
+    assert seen["executed"].pop("all-to-all") == 2
+    assert sum(seen["executed"].values()) == replicas - 1
+    entries = 8 * 64 * 32  # of eight matrices, two a device
+    assert seen["bytes"] == entries * 4 / 4 * 2 * replicas
+
+
+@pytest.mark.parametrize("mesh", MESHES)
 def test_two_steps_sharded_are_two_steps_unsharded_and_optax(found, mesh):
     parity = found["parity"][mesh]
     assert parity["unsharded"] < 1e-6
