@@ -34,11 +34,11 @@ PINNED = {
 
 
 @pytest.fixture(scope="module")
-def found(root):
+def found(root, python_path):
     """What the process printed."""
     flags = "--xla_force_host_platform_device_count=4"
     env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    env |= {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    env |= {"PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"}
     run = subprocess.run(
         [sys.executable, "-W", "error", "tests/jax/four_devices.py"],
         cwd=root,

@@ -32,10 +32,10 @@ def command(capsys):
     return run
 
 
-def test_help_in_a_process_of_its_own(root):
+def test_help_in_a_process_of_its_own(python_path):
     done = subprocess.run(
         [sys.executable, "-m", "stacklm.train", "--help"],
-        env={**os.environ, "PYTHONPATH": str(root), "COLUMNS": "80"},
+        env={**os.environ, "PYTHONPATH": python_path, "COLUMNS": "80"},
         capture_output=True,
         text=True,
         timeout=120,

@@ -140,12 +140,12 @@ assert_same_end(sys.argv[1], sys.argv[2])
 """
 
 
-def test_a_resumed_run_has_the_same_bits(root, tmp_path):
+def test_a_resumed_run_has_the_same_bits(python_path, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", RESUME, str(tmp_path / "a"), str(tmp_path / "b")],
         env={
             **os.environ,
-            "PYTHONPATH": str(root),
+            "PYTHONPATH": python_path,
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # cuBLAS is deterministic with it
         },
         capture_output=True,

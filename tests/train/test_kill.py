@@ -61,7 +61,7 @@ print(json.dumps(reports))
 
 
 @pytest.fixture(scope="module")
-def runs(root, tmp_path_factory):
+def runs(python_path, tmp_path_factory):
     """{name: (folder, report)} of one run without kills, with one, with many."""
     wanted = {"straight": (0, 50), "once": (1, 50), "often": (KILLS, 1)}
     outs = {name: tmp_path_factory.mktemp(name) for name in wanted}
@@ -71,7 +71,7 @@ def runs(root, tmp_path_factory):
     ]
     done = subprocess.run(
         [sys.executable, "-c", FORKS, json.dumps(jobs)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": python_path},
         capture_output=True,
         text=True,
         timeout=600,

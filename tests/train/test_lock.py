@@ -24,11 +24,11 @@ with only_one(Path(sys.argv[1])):
 
 
 @pytest.fixture
-def holder(root, tmp_path):
+def holder(python_path, tmp_path):
     """A process that holds the lock of tmp_path / "run" until it is ended."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / "run")],
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": python_path},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -66,14 +66,14 @@ def test_a_process_that_ended_blocks_no_one(
     assert sorted(p.name for p in out.glob(".*")) == [".lock"]
 
 
-def test_the_command_names_the_process(root, holder, tmp_path):
+def test_the_command_names_the_process(python_path, holder, tmp_path):
     book = tmp_path / "book.txt"
     book.write_text("Call me Ishmael. " * 99, encoding="utf-8")
     command = [sys.executable, "-m", "stacklm.train", "--out", str(tmp_path / "run")]
     small = ["--device", "cpu", "--set", "seq_len=16", "total_steps=2"]
     done = subprocess.run(
         [*command, "--data", str(book), *small, "warmup_steps=1"],
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": python_path},
         capture_output=True,
         text=True,
     )

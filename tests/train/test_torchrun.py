@@ -41,11 +41,11 @@ runpy.run_module("stacklm.train", run_name="__main__")
 """
 
 
-def torchrun(root, cwd, ranks, *args, run=("-m", "stacklm.train")):
+def torchrun(python_path, cwd, ranks, *args, run=("-m", "stacklm.train")):
     """A launcher; --out is left to its default, runs/toy in `cwd`."""
     return subprocess.Popen(
         [sys.executable, *TORCHRUN, str(ranks), *run, *args],
-        env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"},
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -66,9 +66,11 @@ def worker(launcher, rank):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="finds ranks in /proc")
-def test_a_killed_rank_ends_the_others_and_the_same_command_goes_on(root, tmp_path):
+def test_a_killed_rank_ends_the_others_and_the_same_command_goes_on(
+    python_path, tmp_path
+):
     out = tmp_path / "runs" / "toy"
-    with torchrun(root, tmp_path, 3, "--config", "toy", *SMALL) as launcher:
+    with torchrun(python_path, tmp_path, 3, "--config", "toy", *SMALL) as launcher:
         while not checkpoints(out):
             assert launcher.poll() is None
             time.sleep(0.02)
@@ -84,7 +86,7 @@ def test_a_killed_rank_ends_the_others_and_the_same_command_goes_on(root, tmp_pa
         assert "give the same command again" in line
     left = read_checkpoint(checkpoints(out)[-1]).step
     assert 20 <= left < 80
-    with torchrun(root, tmp_path, 3, "--config", "toy", *SMALL) as launcher:
+    with torchrun(python_path, tmp_path, 3, "--config", "toy", *SMALL) as launcher:
         said = launcher.communicate(timeout=120)[0]
     assert launcher.returncode == 0, said
     assert len(re.findall("80 steps of 48 tokens, on 3 ranks", said)) == 1
@@ -97,12 +99,12 @@ def test_a_killed_rank_ends_the_others_and_the_same_command_goes_on(root, tmp_pa
     assert max(abs(a["loss"] - b["loss"]) for a, b in zip(*both, strict=True)) < 1e-3
 
 
-def test_gloo_at_work_does_not_end_a_run_that_is_done(root, tmp_path):
+def test_gloo_at_work_does_not_end_a_run_that_is_done(python_path, tmp_path):
     """Left to Python's own end, most such runs are ended by SIGABRT."""
     script = tmp_path / "script.py"
     script.write_text(WORK_IS_LEFT, encoding="utf-8")
     short = [arg for arg in SMALL if not arg.startswith("total")] + ["total_steps=4"]
-    with torchrun(root, tmp_path, 3, *short, run=(str(script),)) as launcher:
+    with torchrun(python_path, tmp_path, 3, *short, run=(str(script),)) as launcher:
         said = launcher.communicate(timeout=120)[0]
     assert launcher.returncode == 0, said
     assert "done: 4 steps" in said
