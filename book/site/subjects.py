@@ -18,8 +18,9 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
 API = "book/api"
-# An exercise's solution uses the same terms as the exercise.
-LEFT_OUT = ("solutions/",)
+# An exercise's solution uses the same terms as the exercise, and the glossary's own
+# links say nothing of where a term is used.
+LEFT_OUT = ("solutions/", "book/glossary")
 LABEL = re.compile(r"^(\d\d|Exercise \d+)\b")
 
 

@@ -48,7 +48,8 @@ def test_words_are_those_of_the_prose():
 
 
 def test_pages_of_one_chapter_are_told_apart():
-    assert short_name("exercises/11_route_a_model", "chapters/05_x") == "exercise 11"
+    name = short_name("exercises/11_route_a_model", "chapters/05_x")
+    assert name == "exercise\N{NO-BREAK SPACE}11"
     assert short_name("chapters/15_a_ranks", "chapters/15_a") == "ranks"
     assert short_name("chapters/errata", "chapters/15_a") == "errata"
 
@@ -70,7 +71,8 @@ def test_the_status_page_shows_every_recorded_time(root, article):
     (found,) = recorded(root)
     assert set(found["notebooks"]) <= known, "a notebook is gone; record again"
     for times in found["notebooks"].values():
-        pair = f"{times['set_up_seconds']} s", f"{times['cell_seconds']} s"
+        keys = ("set_up_seconds", "cell_seconds")
+        pair = tuple(f"{times[key]}\N{NO-BREAK SPACE}s" for key in keys)
         assert pair in shown
     assert found["hardware"]["processor"] in page.get_text()
     assert f"torch {found['versions']['torch']}" in page.get_text()
