@@ -203,8 +203,8 @@ def traps():
 
 
 if __name__ == "__main__":
-    parts = (counts, without_constraint, uneven, parity, odd_placements)
-    parts = (*parts, checkpoints, traps)
+    parts = (counts, without_constraint, uneven, parity)
+    parts += (odd_placements, checkpoints, traps)
     found, start = {}, time.time()
     for part in parts:
         found[part.__name__] = part()
