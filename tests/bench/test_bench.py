@@ -101,6 +101,22 @@ def test_a_peer_that_fails_is_reported_with_its_reason(monkeypatch):
         assert 1e-5 < distance[half] < 0.1
 
 
+def test_gradients_stay_as_they_are_when_a_peer_writes_to_its_own():
+    class Zeroing(torch.optim.SGD):
+        def step(self):
+            super().step()
+            for p in self.param_groups[0]["params"]:
+                p.grad.zero_()
+
+    grads = [torch.ones(4, 6), torch.ones(6, 4)]
+    peer = peers.Peer("zeroing", "", lambda params, device: Zeroing(params, lr=1.0))
+    step = peers.prepare(peer, grads)
+    for count in (1, 2):
+        for weight in step():
+            assert torch.equal(weight, torch.full_like(weight, -count))
+    assert all(torch.equal(g, torch.ones_like(g)) for g in grads)
+
+
 def test_a_peer_that_would_take_too_long_is_left_out(monkeypatch):
     monkeypatch.setattr(measure, "CLASSES", ((4, 6),))
     monkeypatch.setattr(measure, "PEERS", (peers.Peer("torch", "", peers._torch),))
@@ -138,13 +154,17 @@ def test_the_command_prints_a_table_and_writes_what_it_measured(
     monkeypatch.setattr(measure, "_products", lambda A, count: A @ A)
     for module in (measure, report):
         monkeypatch.setattr(module, "PEERS", peers.PEERS[:1])
+    loads = iter([1.5, 2.5])
+    monkeypatch.setattr(command, "load", lambda: next(loads))
     assert command.main(["--rounds", "2", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "auto takes" in printed
     assert "torch, the fastest peer" in printed
+    assert "The machine was busy before this began (load 1.5)." in printed
     (path,) = tmp_path.iterdir()
     found = json.loads(path.read_text(encoding="utf-8"))
     assert found["matrices"] == 3
+    assert found["load"] == {"before": 1.5, "after": 2.5}
     assert found["versions"]["torch"] == torch.__version__
     assert found["hardware"]["threads"] == torch.get_num_threads()
     row = found["newton_schulz"]["auto"]

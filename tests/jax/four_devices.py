@@ -12,11 +12,13 @@ from dataclasses import asdict
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax.sharding import AxisType
 
 from stacklm.jax import (
     MuonConfig,
     build_optimizers,
+    compile_update,
     count_exchanges,
     count_update,
     init_state,
@@ -181,6 +183,10 @@ def traps():
         "alike": state_shardings(optimizer, params)
         == jax.tree.map(lambda x: x.sharding, init_state(optimizer, params)),
     }
+    # Without a state, nothing but the places asked for says where matrices lie.
+    shapes = structs(MIXED, on)
+    places = compile_update(optax.sgd(0.1), shapes).input_shardings[0][2]
+    found["stateless"] = jax.tree.map(lambda p: p.sharding, shapes) == places
     for name, refused in {
         "explicit": lambda: build_optimizers(
             MuonConfig(),

@@ -140,6 +140,11 @@ def test_a_state_made_by_jit_alone_lies_on_one_device_and_ours_on_all(found):
     assert traps["alike"]
 
 
+def test_an_update_is_compiled_for_the_places_of_its_parameters(found):
+    """With a state, XLA finds most of them by itself; with none, it cannot."""
+    assert found["traps"]["stateless"]
+
+
 @pytest.mark.parametrize(
     ("what", "rule", "value", "remedy"),
     [

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+import torch
 
 from stacklm.train import (
     RunConfig,
@@ -77,6 +78,20 @@ def test_the_clock_splits_a_step_into_outside_and_inside():
         steps = bench_loop.measure(loop, preset, tokens, bench_loop.Clock("cpu"))
         assert len(steps) == 3  # five begin; the first warms up, the last has no end
         assert all(outside > 0 and inside > 0 for outside, inside in steps)
+
+
+def test_outside_is_what_the_optimizers_leave_of_a_step():
+    ticks = iter([0.0, 1.0, 3.0, 10.0, 12.0, 17.0, 24.0])
+    clock = bench_loop.Clock("cpu", lambda: next(ticks))
+    weight = torch.nn.Parameter(torch.zeros(1))
+    weight.grad = torch.ones(1)
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    clock.watch(optimizer)
+    for _ in range(2):
+        clock.begin()
+        optimizer.step()
+    clock.begin()
+    assert clock.steps() == [(9.0, 5.0)]  # from 10 to 24, inside from 12 to 17
 
 
 def test_both_rates_of_the_pair_are_swept_until_neither_moves():
