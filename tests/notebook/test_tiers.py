@@ -1,5 +1,7 @@
 """What chapter 07 measures with: costs against counting, tiers against the package."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -32,6 +34,14 @@ def test_cost_counts_the_largest_storage_and_the_products():
     assert tiers.cost(lambda: view.T) == (8, 0)
     assert tiers.cost(lambda: None) == (0, 0)
     assert tiers.cost(lambda: [{"x": torch.zeros(5)}, torch.zeros(9)]).nbytes == 36
+
+
+def test_cost_counts_the_fused_kernel_as_if_it_masked_nothing():
+    q, k = torch.randn(2, 4, 32, 8), torch.randn(2, 2, 32, 8)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    for masked in (True, False):
+        attention = partial(attend, q, k, k, is_causal=masked, enable_gqa=True)
+        assert tiers.cost(attention).flops == 2 * (2 * 2 * 4 * 32 * 32 * 8)
 
 
 def test_cost_needs_no_memory_on_meta_and_no_graph():
