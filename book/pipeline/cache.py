@@ -32,6 +32,7 @@ def fill(root: Path = ROOT) -> list[Page]:
             edited.append(page)
             continue
         cache.cache_notebook_file(page.notebook, check_validity=False, overwrite=True)
+    cache.db.dispose()  # or Python 3.13 warns of a connection that nobody closed
     return edited
 
 

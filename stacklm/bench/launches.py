@@ -40,7 +40,10 @@ def launches(run: Callable[[], object]) -> dict[str, int]:
     Returns:
         {"products": of matrices, "passes": other operations over whole tensors}.
     """
-    with torch.profiler.profile() as profile:
+    # On the CPU, where operations of aten are, whatever they launch. Without
+    # acc_events, torch 2.11 warns.
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
         run()
     # Some operations call themselves once more, with a place for the result.
     names = [

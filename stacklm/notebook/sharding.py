@@ -9,6 +9,7 @@ Legend: R replicas of S shards, W = R*S ranks; matrices of m x n. Taught in chap
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -248,9 +249,12 @@ def quiet() -> Iterator[None]:
     """Keep what libraries write to stderr off a page whose kernel started the ranks."""
     kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # goes to what stderr was when torch was imported
     try:
         yield
     finally:
+        logging.disable(level)
         os.dup2(kept, 2)
         os.close(kept)
         os.close(null)

@@ -70,14 +70,19 @@ def check_agreement(
 
 
 def _control_group(ranks: tuple[int, ...], device: str):
-    """A gloo group of these ranks, made once per default group."""
+    """A gloo group of these ranks, made once per default group.
+
+    Made by its members alone, a group gets a name that differs between ranks which
+    have other numbers of groups, and they wait in vain (pytorch/pytorch 173608). So
+    all ranks make theirs together; a part of them has no other way.
+    """
     world, group = _GROUPS.get(ranks, (None, None))
     if world is not dist.group.WORLD:
         group = dist.new_group(
             list(ranks),
             timeout=control_timeout(device),
             backend="gloo",
-            use_local_synchronization=True,
+            use_local_synchronization=len(ranks) < dist.get_world_size(),
         )
         _GROUPS[ranks] = (dist.group.WORLD, group)
     return group

@@ -89,6 +89,10 @@ class Muon(Optimizer):
             gradients, as under DDP; they share the work. DTensors, as FSDP2 makes
             them, need no mesh: they bring their own.
 
+    Ranks agree on a step in a group of their own, made in the first. If they are a part
+    of all ranks, make your other process groups before it: torch 2.15 names groups by
+    counting, and the ranks outside did not count this one.
+
     State per parameter: ``momentum_buffer``, B above, in at least float32 whatever the
     dtype of the parameter, also after ``load_state_dict``; a DTensor if that is one.
 

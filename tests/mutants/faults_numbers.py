@@ -217,6 +217,12 @@ FAULTS = [
         "ranks do not compare", "optim/agree.py", "if largest != smallest:", "if False:"
     ),
     Fault(
+        "ranks make their group apart",
+        "optim/agree.py",
+        "use_local_synchronization=len(ranks) < dist.get_world_size()",
+        "use_local_synchronization=True",
+    ),
+    Fault(
         "rows cut evenly only",
         "optim/layout.py",
         "size = -(-length // parts)",

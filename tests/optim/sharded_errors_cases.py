@@ -110,3 +110,10 @@ def one_is_killed():
     if dist.get_rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return said(muon.step)
+
+
+def step_beside_other_groups():
+    """A step on ranks of which one is in a group that the others are not in."""
+    dist.new_group([0])
+    muon, _ = prepared((3,), "fsdp", SHAPES)
+    return said(muon.step)

@@ -81,7 +81,7 @@ def test_batched_says_how_many_launches_a_step_takes(monkeypatch):
     def products(batched):
         muon = Muon(params := parameters(), batched=batched)
         give_gradients(params, 0)
-        with torch.profiler.profile() as profile:
+        with torch.profiler.profile(acc_events=True) as profile:
             muon.step()
         names = ("aten::bmm", "aten::baddbmm")
         return sum(e.count for e in profile.key_averages() if e.key in names)

@@ -147,7 +147,7 @@ def test_launches_are_per_class_not_per_matrix():
     dirs = [torch.randn(shape) for shape in shapes]
 
     def products(max_stack_bytes):
-        with torch.profiler.profile() as profile:
+        with torch.profiler.profile(acc_events=True) as profile:
             orthogonalize_bucketed(dirs, max_stack_bytes=max_stack_bytes)
         names = ("aten::bmm", "aten::baddbmm")
         return sum(e.count for e in profile.key_averages() if e.key in names)

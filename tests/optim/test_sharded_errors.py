@@ -78,3 +78,9 @@ def test_a_rank_that_is_killed_is_an_error_on_the_others():
         with pytest.raises(RankError, match="rank 1 died"):
             pool.run(cases.one_is_killed)
         assert time.monotonic() - begin < 30
+
+
+def test_ranks_may_be_in_other_numbers_of_groups():
+    """A group that is made by its members alone waits in vain there."""
+    with Ranks(3, timeout=20) as pool:
+        assert pool.run(cases.step_beside_other_groups) == [""] * 3

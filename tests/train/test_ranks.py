@@ -1,6 +1,7 @@
 """Several ranks train one model: like one process, and through stops and errors."""
 
 import shutil
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -144,13 +145,13 @@ def test_other_numbers_of_ranks_take_up_the_same_state_and_go_on(
     """Four take it up with matrices one at a time."""
     straight, half, _ = stopped
     newest = checkpoints(half)[-1]
-    for differing in four.run(cases.taken_up, newest, number, looped=number == 4)[
-        :number
-    ]:
-        assert differing == []
     shutil.copytree(half, tmp_path, dirs_exist_ok=True)
     build = cases.looped if number == 4 else None
-    four.run(cases.train, tmp_path, ranks=number, build=build)
+    # What a part of the ranks leaves behind must not meet the tests after this one.
+    with nullcontext(four) if number == 4 else ranks.Ranks(4, timeout=30) as pool:
+        found = pool.run(cases.taken_up, newest, number, looped=number == 4)
+        assert found[:number] == [[]] * number
+        pool.run(cases.train, tmp_path, ranks=number, build=build)
     records = [read_metrics(out / "metrics.jsonl") for out in (straight, tmp_path)]
     for one, other in zip(*records, strict=True):
         assert abs(one["loss"] - other["loss"]) < 1e-4
