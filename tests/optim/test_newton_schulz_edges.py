@@ -175,6 +175,17 @@ def test_ns_dtype_rules_the_iteration_and_only_that():
     # Normalized before the cast: fp16 ends at 65,504.
     half = zeropower_via_newtonschulz5(G * 1e30, ns_dtype=torch.float16)
     assert (half - exact).abs().max() < 0.02
+    # Of a stack and of many as well.
+    for dtype, want in ((torch.float64, wide), (torch.bfloat16, coarse)):
+        assert torch.equal(zeropower_batched(G[None], ns_dtype=dtype)[0], want)
+        assert torch.equal(orthogonalize_bucketed([G], ns_dtype=dtype)[0], want)
+
+
+def test_results_are_contiguous_though_the_input_is_not():
+    G = torch.randn(6, 4).mT
+    assert not G.is_contiguous()
+    (got,) = orthogonalize_bucketed([G])
+    assert got.is_contiguous()
 
 
 def test_autocast_does_not_reach_the_iteration():
@@ -194,6 +205,8 @@ def test_empty_matrices_come_back_empty(shape):
     assert zeropower_via_newtonschulz5(G).shape == shape
     assert zeropower_batched(torch.empty(2, *shape)).shape == (2, *shape)
     assert orthogonalize_bucketed([G, torch.ones(2, 2)])[0].shape == shape
+    stack = torch.empty(2, *shape)
+    assert zeropower_batched(stack, 0) is not stack  # a result is never the input
 
 
 def test_empty_stacks_and_lists():

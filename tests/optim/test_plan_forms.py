@@ -72,6 +72,8 @@ def test_a_mirrored_product_is_the_product(r):
         mirrored_product(A, A, A, beta=-2.0, alpha=0.5), 0.5 * A @ A - 2 * A
     )
     torch.testing.assert_close(full_product(A, X, X, beta=3.0), A @ X + 3 * X)
+    for product in (full_product, mirrored_product):  # both factors are 1 by default
+        torch.testing.assert_close(product(A, A, A), A @ A + A)
     assert torch.equal(S[128:, :128], S[:128, 128:].mT)
 
 
