@@ -90,8 +90,9 @@ class Muon(Optimizer):
             them, need no mesh: they bring their own.
 
     Ranks agree on a step in a group of their own, made in the first. If they are a part
-    of all ranks, make your other process groups before it: torch 2.15 names groups by
-    counting, and the ranks outside did not count this one.
+    of all ranks, each must be in as many groups as the others by then (torch up to
+    2.14), and your other groups must be made before it (from 2.15, where the ranks
+    outside do not count this one): torch names groups by counting.
 
     State per parameter: ``momentum_buffer``, B above, in at least float32 whatever the
     dtype of the parameter, also after ``load_state_dict``; a DTensor if that is one.
