@@ -149,6 +149,11 @@ def test_rates_differ_by_5_over_the_root_of_the_columns(shape):
     )
 
 
+def test_a_single_row_has_a_rate_too():
+    assert convert_muon_lr(0.02, (1, 25)) == pytest.approx(0.02)
+    assert convert_muon_lr(0.02, (25, 1)) == pytest.approx(0.1)
+
+
 def test_groups_by_columns_keep_order():
     groups = groups_by_columns(named())
     assert [[name for name, _ in g["params"]] for g in groups] == [

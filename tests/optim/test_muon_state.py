@@ -69,6 +69,40 @@ def test_momentum_of_half_parameters_stays_fp32_through_a_load(dtype):
         assert not torch.equal(B, B.to(dtype).float())  # the cast would have lost bits
 
 
+@pytest.mark.parametrize(
+    ("dtype", "saved", "loaded"),
+    [
+        (torch.bfloat16, torch.bfloat16, torch.float32),
+        (torch.float32, torch.bfloat16, torch.float32),
+        (torch.float32, torch.float64, torch.float32),
+        (torch.float64, torch.float32, torch.float64),
+    ],
+)
+def test_momentum_saved_in_another_dtype_takes_the_parameters(dtype, saved, loaded):
+    p = torch.nn.Parameter(torch.ones(2, 4, dtype=dtype))
+    B = torch.arange(8.0).reshape(2, 4).to(saved)
+    muon = Muon([p])
+    groups = muon.state_dict()["param_groups"]
+    muon.load_state_dict({"state": {0: {"momentum_buffer": B}}, "param_groups": groups})
+    got = muon.state[p]["momentum_buffer"]
+    assert got.dtype == loaded
+    assert torch.equal(got, B.to(loaded))
+
+
+def test_momentum_goes_to_the_device_of_its_parameter():
+    params = parameters()
+    muon = Muon(params)
+    advance(muon, params, [0])
+    # "meta" stands in for another device: what is on it has a shape and no values.
+    elsewhere = [torch.nn.Parameter(p.detach().to("meta")) for p in params]
+    other = Muon(elsewhere)
+    other.load_state_dict(muon.state_dict())
+    buffers = [other.state[p]["momentum_buffer"] for p in elsewhere]
+    assert [(B.device.type, B.shape) for B in buffers] == [
+        ("meta", torch.Size(shape)) for shape in SHAPES
+    ]
+
+
 def test_a_loaded_state_shares_no_memory():
     params = parameters()
     muon = Muon(params)
@@ -123,7 +157,7 @@ def test_a_state_with_gaps_or_missing_options_loads():
 
 
 def test_hooks_of_others_still_run_and_see_the_loaded_state():
-    params = parameters()
+    params = parameters(torch.bfloat16)  # torch would show them momentum in bf16
     muon = Muon(params)
     advance(muon, params, [0])
     other = Muon(params)
@@ -139,7 +173,7 @@ def test_hooks_of_others_still_run_and_see_the_loaded_state():
     for _ in range(2):
         other.load_state_dict(muon.state_dict())
     assert other.param_groups[0]["lr"] == 0.5
-    assert len(seen) == 2
+    assert [B.dtype for B in seen] == 2 * [torch.float32]
     assert torch.equal(seen[0], muon.state[params[0]]["momentum_buffer"])
 
 

@@ -118,6 +118,13 @@ def test_the_table_has_a_row_per_class():
     assert " ".join(first.split()) == row
     assert second.split()[-3:] == ["65536", "0.008", "1.000"]
     assert format_plans([]).split()[0] == "count"
+    assert not any(line != line.rstrip() for line in (head, first, second))
+
+
+def test_the_table_counts_the_steps_of_the_plan_in_units_of_1e9_flop():
+    huge = torch.empty(2**17, 2**17, device="meta")  # 1 in 1e9 shows in its digits
+    row = format_plans(plan_newton_schulz([huge], 3, ns_method="direct")).split()
+    assert row[-2:] == [f"{3 * 6 * 2**51 / 1e9:.3f}", "1.000"]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -210,3 +210,23 @@ def test_table_shows_ties_scalars_and_frozen():
     assert len(set(starts)) == 1
     assert text.endswith("frozen: 1 tensor, 6 parameters")
     assert "Muon:" not in text
+
+
+def test_table_in_full():
+    routes = [
+        Route("norm", (4,), 4, "adamw", "gain", decay=False),
+        Route("e", (9, 4), 36, "adamw", "embedding", aliases=("h", "out")),
+        Route("a", (2, 3), 6, "frozen", "frozen: requires_grad is False"),
+        Route("l.0.w", (4, 4), 16, "muon", "hidden matrix"),
+        Route("l.1.w", (4, 4), 16, "muon", "hidden matrix"),
+    ]
+    assert format_routes(routes).splitlines() == [
+        "optimizer  parameter  count  shape  reason",
+        "Muon       l.*.w          2  4 x 4  hidden matrix",
+        "AdamW      norm           1  4      gain",
+        "AdamW      e              1  9 x 4  embedding; tied with h, out",
+        "frozen     a              1  2 x 3  frozen: requires_grad is False",
+        "Muon: 2 tensors, 32 parameters",
+        "AdamW: 2 tensors, 40 parameters",
+        "frozen: 1 tensor, 6 parameters",
+    ]

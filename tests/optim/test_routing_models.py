@@ -41,6 +41,11 @@ def complaint(model):
     return str(info.value)
 
 
+def times(model, reason):
+    """How many parameters are unclear for this reason, word for word."""
+    return complaint(model).count(f": {reason}\n")
+
+
 def mlp():
     return nn.Sequential(linear(16, 8), nn.ReLU(), linear(16, 16), linear(5, 16))
 
@@ -86,15 +91,14 @@ def test_a_layer_in_a_head_may_be_its_last(name):
     """A RoBERTa classifier is dense, then out_proj: the second is the head."""
     model = twice(up=lambda: linear(16, 8))
     setattr(model, name, Holder(dense=linear(8, 8), out_proj=linear(2, 8)))
-    message = complaint(model)
-    assert message.count("Linear in an output head; its last layer, or not?") == 2
-    assert f"{name}.out_proj.weight (2, 8)" in message
+    assert times(model, "Linear in an output head; its last layer, or not?") == 2
+    assert f"{name}.out_proj.weight (2, 8)" in complaint(model)
 
 
 @pytest.mark.parametrize("name", ["head_gate", "multi_head", "heads"])
 def test_heads_of_attention_are_no_output_heads(name):
-    message = complaint(twice(self_attn=lambda: Holder(**{name: linear(4, 8)})))
-    assert message.count("or about the heads of attention?") == 2
+    model = twice(self_attn=lambda: Holder(**{name: linear(4, 8)}))
+    assert times(model, "an output head, or about the heads of attention?") == 2
 
 
 def test_one_projection_per_head_of_attention():
@@ -110,16 +114,16 @@ def test_one_projection_per_head_of_attention():
 def test_linears_of_embeddings_are_unclear(name):
     model = twice(up=lambda: linear(16, 8))
     setattr(model, name, Holder(mlp=nn.Sequential(linear(8, 4), linear(8, 8))))
-    assert complaint(model).count("Linear in an embedding; hidden, or a look-up?") == 2
+    assert times(model, "Linear in an embedding; hidden, or a look-up?") == 2
 
 
 def test_routers_are_unclear():
     def moe():
         return Holder(gate=linear(4, 8), experts=nn.ModuleList([Holder()]))
 
-    assert complaint(twice(mlp=moe)).count("router: one row per expert") == 2
-    message = complaint(twice(mlp=lambda: Holder(router=linear(4, 8))))
-    assert message.count("router: one row per expert") == 2
+    named = twice(mlp=lambda: Holder(router=linear(4, 8)))
+    for model in (twice(mlp=moe), named):
+        assert times(model, "router: one row per expert; hidden, or a head?") == 2
     plain = twice(mlp=lambda: Holder(gate=linear(16, 8)))  # the gate of a SwiGLU
     assert optimizers(plain)["mlp.gate.weight"] == "muon"
 
@@ -131,7 +135,7 @@ def test_factors_of_lora_are_unclear_and_what_they_adapt_is_frozen():
         return Holder(base_layer=base, lora_A=a, lora_B=b)
 
     model = twice(q_proj=adapted)
-    assert complaint(model).count("one factor of a product (LoRA)") == 4
+    assert times(model, "one factor of a product (LoRA), not the matrix") == 4
     assert optimizers(model, {"*lora*": "adamw"})["q_proj.base_layer.weight"] == (
         "frozen"
     )
@@ -153,8 +157,16 @@ def test_two_maps_in_one_name_are_fused(name):
 
 @pytest.mark.parametrize("name", ["gate_up_proj", "w_qkv", "in_proj_weight"])
 def test_fused_parameters_are_not_offered_to_muon(name):
-    message = complaint(Holder(moe=Holder(**{name: raw(3, 8, 16)})))
-    assert "several maps fused in one; split before Muon" in message
+    model = Holder(moe=Holder(**{name: raw(3, 8, 16)}))
+    assert times(model, "several maps fused in one; split before Muon") == 1
+
+
+def test_what_holds_a_layer_makes_it_a_projection_of_attention_and_nothing_above():
+    wide = "attention_block.mlp.wide.weight"
+    model = twice(attention_block=lambda: Holder(mlp=Holder(wide=linear(32, 8))))
+    assert optimizers(model)[wide] == "muon"
+    model = twice(attention_block=lambda: Holder(wide=linear(32, 8)))
+    assert times(model, "wide projection in attention; fused Q, K, V?") == 2
 
 
 class NormLinear(nn.Linear):
