@@ -100,6 +100,14 @@ def test_shared_gains_by_hand():
     assert 12 * gains[0][0].item() * gains[1][0].item() == pytest.approx(8)
 
 
+def test_tau_may_be_below_one():
+    model = build(n_layers=2)
+    logits = torch.tensor([[0.5, 0.1, -5.0, 0.2], [0.1, 2.0, 0.1, 0.1]])
+    assert qk_clip_(model, logits, tau=0.5) == 1
+    gain = model.blocks[1].attn.q_norm.weight  # of 1 before
+    assert gain.tolist() == pytest.approx([0.5] * 16)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("form", FORMS)
 def test_logits_measured_again_land_on_tau(form, dtype):

@@ -94,6 +94,20 @@ def clipped(form, kind, given="tensor"):
     return fired, whole(model), sent
 
 
+def clipped_in_pairs():
+    """Each pair of ranks saw a large logit in one layer; which layers shrank."""
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    pair, second = divmod(dist.get_rank(), 2)
+    own = torch.zeros(2, 6)
+    own[pair, 0] = 400.0 * second
+    model = to_clip(World(), "shared")
+    gains = [f"blocks.{layer}.attn.q_norm.weight" for layer in (0, 1)]
+    before = [whole(model)[name].clone() for name in gains]
+    fired = qk_clip_(model, own, group=pairs[pair])
+    after = [whole(model)[name] for name in gains]
+    return fired, [not torch.equal(a, b) for a, b in zip(before, after, strict=True)]
+
+
 def clipped_with_nan(kind):
     """NaN on rank 1: the error, and whether anything changed."""
     world = world_of()

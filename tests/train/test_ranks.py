@@ -242,6 +242,11 @@ def test_qk_clip_takes_the_maximum_over_ranks_and_clips_pieces_of_heads(
         assert sent == [2 * 6]
 
 
+def test_qk_clip_asks_its_group_and_no_other_ranks(four):
+    first, second = (1, [True, False]), (1, [False, True])
+    assert four.run(states.clipped_in_pairs) == [first, first, second, second]
+
+
 @pytest.mark.parametrize("kind", states.FORMS)
 def test_nan_on_one_rank_is_an_error_on_all_and_changes_nothing(four, kind):
     for error, same in four.run(states.clipped_with_nan, kind):
