@@ -43,6 +43,7 @@ ADAMW = [  # contents, reason, whether it decays
     ({"biases": raw(2, 8)}, STACK, False),
     ({"query": raw(1, 8)}, ONE_WAY, False),
     ({"score": raw(8)}, ONE_WAY, False),
+    ({"pos_emb": raw(8)}, ONE_WAY, False),
     ({"up": linear(1, 8)}, ONE_WAY, True),
     ({"scale": raw(2, 8)}, "gains", False),
     ({"c": nn.Conv2d(1, 8, 3, bias=False)}, "kernel of Conv2d: not a matrix", True),
@@ -88,6 +89,18 @@ def test_projections_of_torchs_attention_are_fused_and_what_comes_out_is_a_matri
 def test_a_head_is_known_by_the_rows_of_its_embedding():
     routes = audit(Holder(tok=nn.Embedding(20, 8), out=linear(20, 8)))
     assert routes[1].reason == "output head: as many rows as tok"
+    model = nn.Embedding(20, 8)  # is itself the embedding, and has no name
+    model.out = linear(20, 8)
+    assert audit(model)[1].reason == "output head: as many rows as the embedding"
+
+
+class AttnLinear(nn.Linear):
+    """A class that names attention."""
+
+
+def test_a_model_of_one_layer_has_nothing_that_holds_it():
+    with pytest.raises(ValueError, match=r"\(32, 8\): Linear at the top of the model;"):
+        audit(AttnLinear(8, 32, bias=False))
 
 
 UNCLEAR = [
@@ -104,6 +117,16 @@ UNCLEAR = [
     (
         {"blocks": nn.ModuleList([Holder(mix=linear(24, 8))])},
         "three times as many rows as columns; fused Q, K, V?",
+    ),
+    (
+        {"e": nn.Embedding(9, 4, sparse=True)},
+        "sparse=True gives gradients that neither optimizer takes; build the embedding "
+        "with sparse=False",
+    ),
+    (
+        {"_flat_param": raw(99)},
+        "flattened by FSDP, the matrices are gone; build the optimizers before "
+        "wrapping, or shard with fully_shard",
     ),
     ({"net": linear(8, 8)}, "Linear at the top of the model; hidden, or the head?"),
 ]
