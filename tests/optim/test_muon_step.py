@@ -9,23 +9,23 @@ from tests.optim.steps import give_gradients, parameters, run
 
 @pytest.mark.parametrize("nesterov", [True, False])
 @pytest.mark.parametrize("batched", [True, False, None])
-def test_three_steps_equal_the_formula_by_svd(nesterov, batched, by_svd):
+@pytest.mark.parametrize("ns_steps", [5, 2])
+def test_three_steps_equal_the_formula_by_svd(nesterov, batched, ns_steps, by_svd):
     """One matrix at a time, in float64, Newton–Schulz replaced by an SVD."""
     lr, mu, wd = 0.02, 0.9, 0.3
     params = parameters(torch.float64)
     weights = [p.detach().clone() for p in params]
     momenta = [torch.zeros_like(w) for w in weights]
-    muon = Muon(
-        params, lr=lr, momentum=mu, nesterov=nesterov, weight_decay=wd, batched=batched
-    )
+    options = {"nesterov": nesterov, "batched": batched, "ns_steps": ns_steps}
+    muon = Muon(params, lr=lr, momentum=mu, weight_decay=wd, **options)
     for step in range(3):
         give_gradients(params, step)
         muon.step()
         for i, p in enumerate(params):
             momenta[i] = mu * momenta[i] + p.grad
             look = p.grad + mu * momenta[i] if nesterov else momenta[i]
-            scale = 0.2 * max(p.shape) ** 0.5
-            weights[i] = (1 - lr * wd) * weights[i] - lr * scale * by_svd(look)
+            step_size = lr * 0.2 * max(p.shape) ** 0.5
+            weights[i] = (1 - lr * wd) * weights[i] - step_size * by_svd(look, ns_steps)
     for p, w, B in zip(params, weights, momenta, strict=True):
         torch.testing.assert_close(p.detach(), w, atol=1e-11, rtol=0)
         torch.testing.assert_close(muon.state[p]["momentum_buffer"], B)
@@ -146,14 +146,18 @@ def test_zero_gradients_decay_the_weights_and_nothing_else():
 
 
 def test_parameters_without_gradient_are_left_alone():
-    params = parameters()
+    params, all_move = parameters(), parameters()
     before = params[1].detach().clone()
-    muon = Muon(params)
+    muon, reference = Muon(params), Muon(all_move)
     give_gradients(params, 0)
+    give_gradients(all_move, 0)
     params[1].grad = None
     muon.step()
+    reference.step()
     assert torch.equal(params[1], before)  # no decay either
     assert params[1] not in muon.state
+    for i in (0, 2):  # and those around it do not mind
+        assert torch.equal(params[i], all_move[i])
     for p in params:
         p.grad = None
     assert muon.step() is None  # nothing at all to do

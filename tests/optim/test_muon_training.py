@@ -37,6 +37,12 @@ def test_tensor_lr_is_the_float_lr():
         )
 
 
+def test_the_parameters_of_a_group_may_be_an_iterator():
+    params = parameters()
+    muon = Muon([{"params": iter(params)}])
+    assert muon.param_groups[0]["params"] == params
+
+
 def test_groups_keep_their_own_options():
     a, b = parameters(shapes=[(8, 8), (8, 8)])
     muon = Muon(

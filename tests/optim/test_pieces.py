@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from stacklm.optim import Muon, newton_schulz_flops
 from stacklm.optim.layout import Matrix
-from stacklm.optim.pieces import _flops, facts_of
+from stacklm.optim.pieces import _flops, facts_of, rate_on
 
 
 def groups(lr=0.5):
@@ -87,3 +88,15 @@ def test_work_without_ns_dtype_is_by_the_dtype_of_the_momentum():
     )
     assert single == newton_schulz_flops(512, 1408, 5, "gram-mirrored")
     assert double == newton_schulz_flops(512, 1408, 5, "direct")
+
+
+def test_a_rate_on_the_cpu_is_a_number_and_one_elsewhere_goes_to_the_matrices():
+    cpu, second = torch.device("cpu"), torch.device("cuda:1")
+    for lr in (0.125, torch.tensor(0.125), torch.tensor([0.125])):
+        found = rate_on(lr, cpu)
+        assert type(found) is float
+        assert found == 0.125
+    with FakeTensorMode():  # devices and shapes without the devices
+        lr = torch.ones(1, device="cuda:0", requires_grad=True)
+        found = rate_on(lr, second)
+        assert (found.device, found.shape, found.requires_grad) == (second, (), False)
