@@ -54,6 +54,11 @@ def placements_of(mesh, kind):
     return {"fsdp": shard, "copies": [Replicate()] * mesh.ndim, "plain": None}[kind]
 
 
+def named(mesh, kind):
+    """What Muon is told: what fully_shard made brings its mesh, copies may, too."""
+    return None if kind == "fsdp" else mesh
+
+
 def compare(
     form, shapes, kind="fsdp", dtype=torch.float32, steps=10, missing=(), **options
 ):
@@ -64,7 +69,7 @@ def compare(
     params = laid_out(mesh, start, placements)
     alone = [torch.nn.Parameter(t.clone()) for t in start]
     stacked = {"stacked": True} if len(shapes[0]) == 3 else {}
-    ours = Muon([{"params": params, **stacked}], mesh=mesh, **options)
+    ours = Muon([{"params": params, **stacked}], mesh=named(mesh, kind), **options)
     one = Muon([{"params": alone, **stacked}], **options)
     for step in range(steps):
         gradients = full(shapes, 100 + step, dtype)
@@ -97,7 +102,7 @@ def prepared(form, kind, shapes, **options):
     placements = placements_of(mesh, kind)
     params = laid_out(mesh, full(shapes, 0), placements)
     give(params, full(shapes, 1), mesh, placements)
-    return Muon(params, mesh=mesh, **options), params
+    return Muon(params, mesh=named(mesh, kind), **options), params
 
 
 def count(form, kind, shapes, steps):
