@@ -15,7 +15,12 @@ SHAPES = [
     ("norm.weight", make(5), False, r"norm.weight of shape \(5,\); route it to AdamW$"),
     ("scale", make(), False, r"scale of shape \(\); route it to AdamW$"),
     ("w", make(64, 1, 3, 3), False, r"w of shape \(64, 1, 3, 3\); route it to AdamW$"),
-    ("moe", make(4, 2, 3), False, r'moe of .*\(4, 2, 3\).*stack.*"stacked": True'),
+    (
+        "moe",
+        make(4, 2, 3),
+        False,
+        r'moe of .*\(4, 2, 3\).* with \{"params": \[\.{3}\], "stacked": True\}$',
+    ),
     ("value.weight", make(1, 5), False, r"value.weight of shape \(1, 5\), a vector"),
     ("q.weight", make(5, 1), False, r"q.weight of shape \(5, 1\), a vector"),
     (

@@ -110,6 +110,14 @@ def test_a_stack_is_its_matrices():
     assert stacked.state[stack]["momentum_buffer"].shape == (3, 8, 12)
 
 
+def test_a_stack_may_hold_one_matrix():
+    """One expert: E may be 1, which m and n may not."""
+    (stack,), (alone,) = parameters(shapes=[(1, 8, 12)]), parameters(shapes=[(8, 12)])
+    run(Muon([{"params": [stack], "stacked": True}]), [stack])
+    run(Muon([alone]), [alone])
+    torch.testing.assert_close(stack[0], alone)
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_the_step_does_not_depend_on_the_gradients_scale(scale):
     results = []

@@ -231,6 +231,7 @@ REFUSED = [
     (COMPLEX, TypeError, "got torch.complex64; cast it first"),
     ([[1.0, 2.0]], TypeError, "as a tensor, got list"),
 ]
+ONE, STACK = r"takes one \(m, n\) matrix ", r"takes a \(K, m, n\) stack of matrices "
 
 
 @pytest.mark.parametrize(("G", "error", "message"), REFUSED)
@@ -243,9 +244,11 @@ def test_what_is_no_matrix_is_refused(G, error, message):
 
 
 def test_a_stack_for_one_and_one_for_a_stack_name_the_other_function():
-    with pytest.raises(ValueError, match=r"\(1, 2, 3\); use zeropower_batched"):
+    use = r"here, got shape \(1, 2, 3\); use zeropower_batched"
+    with pytest.raises(ValueError, match=ONE + use):
         zeropower_via_newtonschulz5(torch.ones(1, 2, 3))
-    with pytest.raises(ValueError, match=r"\(2, 3\); use zeropower_via_newtonschulz5"):
+    use = r"here, got shape \(2, 3\); use zeropower_via_newtonschulz5"
+    with pytest.raises(ValueError, match=STACK + use):
         zeropower_batched(torch.ones(2, 3))
 
 

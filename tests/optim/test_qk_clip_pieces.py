@@ -17,6 +17,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from stacklm.config import toy_config
 from stacklm.model import Stack100M
 from stacklm.optim import Muon, qk_clip_
+from stacklm.optim.pieces import facts_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -88,5 +89,6 @@ def test_errors_about_placements_name_the_parameter():
     rows, whole = cut(torch.ones(8, 8), mesh, [Shard(0)]), torch.ones(8, 8)
     muon = Muon([torch.nn.Parameter(whole), rows])
     layouts = [muon._layout(p) for p in muon.param_groups[0]["params"]]
+    assert facts_of(muon.param_groups)[-1].endswith("float32, (Shard(dim=0),)")
     assert layouts[0] is None
     assert (layouts[1].shards, layouts[1].place) == (6, (0, 4))
