@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
@@ -59,11 +59,21 @@ def named(mesh, kind):
     return None if kind == "fsdp" else mesh
 
 
-def compare(
-    form, shapes, kind="fsdp", dtype=torch.float32, steps=10, missing=(), **options
-):
+def compare(form, shapes, kind="fsdp", **options):
     """The largest differences in weights and momentum from one process."""
-    mesh = mesh_of(form)
+    return compare_on(mesh_of(form), shapes, kind, **options)
+
+
+def compare_on_some(ranks, kind):
+    """The same for a mesh of some ranks; the others make it, and then do nothing."""
+    mesh = DeviceMesh("cpu", ranks)
+    return {} if mesh.get_coordinate() is None else compare_on(mesh, SHAPES, kind)
+
+
+def compare_on(
+    mesh, shapes, kind, dtype=torch.float32, steps=10, missing=(), **options
+):
+    """The largest differences from one process."""
     placements = placements_of(mesh, kind)
     start = full(shapes, 0, dtype)
     params = laid_out(mesh, start, placements)

@@ -49,6 +49,15 @@ def test_ten_steps_equal_one_process_on_any_mesh(pool, form, kind):
     assert worst(ranks.run(cases.compare, form, SHAPES, kind)) <= 1e-6
 
 
+@pytest.mark.parametrize("kind", ["fsdp", "plain"])
+@pytest.mark.parametrize("some", [[1, 3], [[1], [3]]], ids=str)
+def test_some_of_the_ranks_step_and_wait_for_no_others(some, kind):
+    with Ranks(4, timeout=20) as own:  # of its own: groups of some ranks stay
+        found = own.run(cases.compare_on_some, some, kind)
+    assert found[0] == found[2] == {}
+    assert worst([found[1], found[3]]) <= 1e-6
+
+
 @pytest.mark.parametrize(
     "case",
     [
