@@ -132,9 +132,9 @@ def _refused(*_, **__):
     raise AssertionError("a point-to-point call that no collective counter sees")
 
 
-def bytes_sent(form, shapes):
+def bytes_sent(form, shapes, ns_dtype):
     """Bytes that this rank sends to others in a step, all dtypes as they are."""
-    muon, _ = prepared(form, "fsdp", shapes)
+    muon, _ = prepared(form, "fsdp", shapes, ns_dtype=ns_dtype)
     muon.step()
     sent = []
     whole_call = dist.all_to_all_single

@@ -118,15 +118,21 @@ def test_one_exchange_in_and_one_out_whatever_the_number_of_matrices(four):
 
 
 @pytest.mark.parametrize("form", [(4,), (2, 2)])
-def test_bytes_are_those_that_whole_matrices_need(four, form):
-    """An owner lacks (S-1)/S of its matrix, and replicas lack what others made."""
+@pytest.mark.parametrize(
+    ("ns_dtype", "back"), [(None, 4), (torch.bfloat16, 2), (torch.float64, 4)]
+)
+def test_bytes_are_those_that_whole_matrices_need(four, form, ns_dtype, back):
+    """An owner lacks (S-1)/S of its matrix, and replicas lack what others made.
+
+    Results in half precision are sent in half precision; fp32 momentum never is.
+    """
     shapes = [(64, 64)] * 5 + [(18, 64), (64, 18), (6, 64)]
     R, S = (1, 4) if form == (4,) else form
     least = 0
     for m, n in shapes:
         kept = math.ceil(m / S)  # the largest piece stays where it is
-        least += 4 * n * (2 * (m - kept) + (R - 1) * m)
-    sent = four.run(cases.bytes_sent, form, shapes)
+        least += n * ((4 + back) * (m - kept) + back * (R - 1) * m)
+    sent = four.run(cases.bytes_sent, form, shapes, ns_dtype)
     assert least <= sum(sent) <= 1.05 * least
 
 
