@@ -101,6 +101,28 @@ def compare_on(
     return gaps
 
 
+def compare_mixed():
+    """The largest difference of weights in rows, as copies and plain, in one group."""
+    mesh = mesh_of((4,))
+    ways = [[Shard(0)], [Replicate()], None, [Shard(0)]]
+    start, params = full(SHAPES[:4], 0), []
+    start[3] = start[3].bfloat16()
+    for w, way in zip(start, ways, strict=True):
+        params += laid_out(mesh, [w], way)
+    alone = laid_out(mesh, start, None)
+    ours, one = Muon(params, mesh=mesh), Muon(alone)
+    for step in range(3):
+        gradients = full(SHAPES[:4], 100 + step)
+        gradients[3] = gradients[3].bfloat16()
+        for p, g, way in zip(params, gradients, ways, strict=True):
+            give([p], [g], mesh, way)
+        give(alone, gradients, mesh, None)
+        ours.step()
+        one.step()
+    pairs = zip(params, alone, strict=True)
+    return max((whole(p) - q.detach()).abs().max().item() for p, q in pairs)
+
+
 def mesh_of(form):
     names = ("replicate", "shard")[2 - len(form) :]
     return init_device_mesh("cpu", form, mesh_dim_names=names)

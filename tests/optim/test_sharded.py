@@ -77,6 +77,10 @@ def test_options_mean_the_same_over_ranks(four, case):
         assert worst(four.run(cases.compare, form, SHAPES, **case)) <= 1e-6
 
 
+def test_a_group_may_mix_layouts_and_dtypes(four):
+    assert max(four.run(cases.compare_mixed)) <= 1e-6
+
+
 def test_iterating_in_bf16_differs_by_its_rounding_alone(four):
     """How bf16 products round depends on the size of the stack that they are in.
 
