@@ -11,6 +11,8 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 
 from stacklm.optim import Muon, build_optimizers
+from stacklm.optim.layout import layout_of, local_part
+from stacklm.optim.sharded import orthogonalize_sharded
 
 # 4 ranks hold 18 rows as 5, 5, 5, 3; 5 rows as 2, 2, 1, 0; 3 rows as 1, 1, 1, 0.
 SHAPES = [(16, 16), (18, 40), (40, 18), (5, 32), (32, 5), (3, 16), (16, 16), (16, 16)]
@@ -172,6 +174,22 @@ def bytes_sent(form, shapes, ns_dtype):
         patch.setattr(dist, "all_to_all_single", counted)
         muon.step()
     return sum(sent)
+
+
+def sent_as_half():
+    """Pieces that nothing was done to but their way: as bf16, back in their dtype."""
+    params = laid_out(mesh_of((2, 2)), full(SHAPES, 0), [Replicate(), Shard(0)])
+    layout = layout_of("w", params[0])
+    pieces = [local_part(p) for p in params]
+    matrices = [matrix for p in params for matrix in layout.matrices(p.shape, False)]
+    costs = [1] * len(matrices)
+    same = orthogonalize_sharded(
+        pieces, matrices, costs, layout, list, wire=torch.bfloat16
+    )
+    pairs = zip(same, pieces, strict=True)
+    return all(torch.equal(a, b.bfloat16().float()) for a, b in pairs), {
+        a.dtype for a in same
+    }
 
 
 def state_keys():

@@ -36,6 +36,7 @@ def test_ranks_are_named():
     [
         ("Timed out. . ", "Timed out"),
         ("\n  Connection closed.\nby peer\n", "Connection closed"),
+        ("lost rank X", "lost rank X"),
         ("", "no text"),
     ],
 )

@@ -141,6 +141,10 @@ def test_bytes_are_those_that_whole_matrices_need(four, form, ns_dtype, back):
     assert least <= sum(sent) <= 1.05 * least
 
 
+def test_what_is_sent_as_half_arrives_in_the_dtype_of_the_pieces(four):
+    assert four.run(cases.sent_as_half) == [(True, {torch.float32})] * 4
+
+
 def test_a_state_dict_says_nothing_of_ranks(four):
     """State per parameter is momentum alone, and options do not name a mesh."""
     assert four.run(cases.state_keys) == [({"momentum_buffer"}, False)] * 4
