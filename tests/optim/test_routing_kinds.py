@@ -8,24 +8,7 @@ from torch import nn
 
 from stacklm.optim import audit
 from stacklm.optim.sighting import words_of
-
-
-class Holder(nn.Module):
-    """A module of any name, class and contents, below a numbered block."""
-
-    def __init__(self, kind="Holder", /, **contents):
-        super().__init__()
-        self.__class__ = type(kind, (Holder,), {})
-        for name, thing in contents.items():
-            setattr(self, name, thing)
-
-
-def raw(*shape):
-    return nn.Parameter(torch.empty(shape))
-
-
-def linear(rows, columns, bias=False):
-    return nn.Linear(columns, rows, bias=bias)
+from tests.optim.modules import Holder, linear, raw
 
 
 def in_blocks(**contents):

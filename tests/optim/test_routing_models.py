@@ -1,28 +1,10 @@
 """Whole models as people write them: nothing for AdamW slips onto Muon, or back."""
 
 import pytest
-import torch
 from torch import nn
 
 from stacklm.optim import audit, routing
-
-
-class Holder(nn.Module):
-    """A module of any class name and contents."""
-
-    def __init__(self, kind="Holder", /, **contents):
-        super().__init__()
-        self.__class__ = type(kind, (Holder,), {})
-        for name, thing in contents.items():
-            setattr(self, name, thing)
-
-
-def linear(rows, columns):
-    return nn.Linear(columns, rows, bias=False)
-
-
-def raw(*shape):
-    return nn.Parameter(torch.empty(shape))
+from tests.optim.modules import Holder, linear, raw
 
 
 def twice(**make):

@@ -1,32 +1,14 @@
 """The reason of every rule, word for word, and where each rule begins and ends."""
 
 import pytest
-import torch
 from torch import nn
 
 from stacklm.optim import audit
-
-
-class Holder(nn.Module):
-    """A module of any class name and contents."""
-
-    def __init__(self, kind="Holder", /, **contents):
-        super().__init__()
-        self.__class__ = type(kind, (Holder,), {})
-        for name, thing in contents.items():
-            setattr(self, name, thing)
+from tests.optim.modules import Holder, linear, raw
 
 
 class Patchify(nn.Conv2d):
     """A convolution that its name does not give away."""
-
-
-def raw(*shape):
-    return nn.Parameter(torch.empty(shape))
-
-
-def linear(rows, columns):
-    return nn.Linear(columns, rows, bias=False)
 
 
 LOOK_UP = "embedding: a look-up picks one row"
