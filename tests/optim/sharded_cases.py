@@ -1,6 +1,7 @@
 """Steps of Muon that several ranks take together, beside the same by one process."""
 
 import copy
+import os
 
 import pytest
 import torch
@@ -68,6 +69,7 @@ def compare(form, shapes, kind="fsdp", **options):
 
 def compare_on_some(ranks, kind):
     """The same for a mesh of some ranks; the others make it, and then do nothing."""
+    os.environ["TORCH_DIST_INIT_BARRIER"] = "1"  # whoever makes a group waits in it
     mesh = DeviceMesh("cpu", ranks)
     return {} if mesh.get_coordinate() is None else compare_on(mesh, SHAPES, kind)
 
