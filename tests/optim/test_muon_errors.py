@@ -12,16 +12,12 @@ def make(*shape, dtype=torch.float32):
 
 
 DTYPES = "torch.float16, torch.bfloat16, torch.float32, torch.float64"
+A_STACK = r'a stack of matrices with \{"params": \[\.{3}\], "stacked": True\}$'
 SHAPES = [
     ("norm.weight", make(5), False, r"norm.weight of shape \(5,\); route it to AdamW$"),
     ("scale", make(), False, r"scale of shape \(\); route it to AdamW$"),
     ("w", make(64, 1, 3, 3), False, r"w of shape \(64, 1, 3, 3\); route it to AdamW$"),
-    (
-        "moe",
-        make(4, 2, 3),
-        False,
-        r'moe of .*\(4, 2, 3\).* with \{"params": \[\.{3}\], "stacked": True\}$',
-    ),
+    ("moe", make(4, 2, 3), False, r"moe of .*\(4, 2, 3\).*" + A_STACK),
     ("value.weight", make(1, 5), False, r"value.weight of shape \(1, 5\), a vector"),
     ("q.weight", make(5, 1), False, r"q.weight of shape \(5, 1\), a vector"),
     (
@@ -85,7 +81,7 @@ def test_named_parameters_of_a_module():
         (
             {"ns_dtype": torch.int8},
             ValueError,
-            f"None or one of {DTYPES}, got torch.int8",
+            f"ns_dtype must be None or one of {DTYPES}, got torch.int8",
         ),
         ({"ns_method": "svd"}, ValueError, r'"auto", "direct", .*, got \'svd\''),
     ],
